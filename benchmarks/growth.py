@@ -173,7 +173,7 @@ def _peak(count: int, data: bytes) -> int:
     """Peak bytes of construction and an epoch's order."""
     tracemalloc.start()
     loader = cuaug.Loader(Synthetic(count, data), CHAIN, shuffle=True, device="cpu")
-    loader._epoch(0)
+    loader._progress.order_of(0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     loader.close()

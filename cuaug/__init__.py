@@ -14,7 +14,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from cuaug.errors import CuaugError, DecodeError, DeviceError, LoaderError, TransformError
+from cuaug.errors import (
+    ArgumentError,
+    CuaugError,
+    DecodeError,
+    DeviceError,
+    LoaderClosedError,
+    LoaderError,
+    LoaderTimeoutError,
+    RankError,
+    SourceError,
+    TransformError,
+)
 
 if TYPE_CHECKING:
     from cuaug import cache, functional, sources, transforms
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "ArgumentError",
     "Batch",
     "CuaugError",
     "DecodeError",
@@ -37,8 +49,12 @@ __all__ = [
     "DeviceError",
     "EncodedCache",
     "Loader",
+    "LoaderClosedError",
     "LoaderError",
+    "LoaderTimeoutError",
+    "RankError",
     "ShardSampler",
+    "SourceError",
     "TransformError",
     "WeightedSampler",
     "cache",

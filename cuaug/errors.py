@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["CuaugError", "DecodeError", "DeviceError", "LoaderError", "TransformError", "without_frames"]
+__all__ = [
+    "ArgumentError",
+    "CuaugError",
+    "DecodeError",
+    "DeviceError",
+    "LoaderClosedError",
+    "LoaderError",
+    "LoaderTimeoutError",
+    "RankError",
+    "SourceError",
+    "TransformError",
+    "without_frames",
+]
 
 
 class CuaugError(Exception):
@@ -18,11 +30,27 @@ class DeviceError(CuaugError, RuntimeError):
 
 
 class LoaderError(CuaugError, RuntimeError):
-    """An argument of a loader, source, sampler or cache is invalid, or a loader cannot continue.
+    """Base of the errors of loaders, sources, samplers and caches."""
 
-    A loader cannot continue after `close()`, after a timeout, in a forked child, or where its source returns something
-    unusable.
-    """
+
+class ArgumentError(LoaderError, ValueError):
+    """An argument is invalid, or arguments do not fit together."""
+
+
+class SourceError(LoaderError):
+    """A data set, its index or a cache cannot be used, or gives something unusable."""
+
+
+class LoaderTimeoutError(LoaderError, TimeoutError):
+    """A read or decode task took longer than `timeout_seconds`."""
+
+
+class LoaderClosedError(LoaderError):
+    """The loader was closed, or belongs to another process."""
+
+
+class RankError(LoaderError):
+    """The ranks of torch.distributed are about to load different data, or a rank iterates alone."""
 
 
 class DecodeError(CuaugError, ValueError):

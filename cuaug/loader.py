@@ -5,31 +5,31 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
 
 from cuaug._runtime.distributed import check_rank, own_rank
+from cuaug._runtime.rank_agreement import RankAgreement
 from cuaug.arguments import flag, function, integer, one_of, seconds
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import ArgumentError, DecodeError, LoaderError
 from cuaug.interop import type_of
 from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
 from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
-from cuaug.pipeline.job import Job
+from cuaug.pipeline.failures import Failures, OnError
+from cuaug.pipeline.iteration import take_batches
 from cuaug.pipeline.pipeline import Pipeline
-from cuaug.pipeline.prefetch import prefetch_in_order
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout
 from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder, Stats
-from cuaug.sampling import LAST_BATCH, Epoch, Order, RankSlice, SamplerView, Steps, open_sampler, order_of, state
+from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, SamplerView, Steps, open_sampler, open_seed
 from cuaug.sources import open_source, optional_method
 from cuaug.sources.open import Loadable
 from cuaug.transforms import Compose, Transform
@@ -43,8 +43,6 @@ __all__ = ["Loader"]
 log = logging.getLogger("cuaug")
 
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
-OnError = Literal["raise", "skip", "replace"]
-_ACTION = {"skip": "skipped", "replace": "replaced"}
 
 
 class Loader:
@@ -61,7 +59,8 @@ class Loader:
         sampler: the order, in place of `shuffle`: a torch Sampler, indices, `cuaug.WeightedSampler` or
             `cuaug.ShardSampler`. It yields the indices of all ranks.
         seed: seed of shuffling and transforms; equal on all ranks. A sample's random numbers depend only on the seed,
-            the epoch and the sample's index.
+            the epoch and the sample's index. None: a number from torch's generator, so `torch.manual_seed` repeats a
+            run; all ranks of torch.distributed get that of rank 0. The state, the repr and the log hold it.
         last_batch: how the last samples of an epoch are handled, where they fill no batch on every rank. "partial":
             smaller batches, so that each sample comes once; right for evaluation. "drop": left out. "pad": filled up
             with other samples, marked as not `valid`. All ranks make the same number of steps.
@@ -95,11 +94,15 @@ class Loader:
     the labels move with their images; labels that are dicts of targets stay a list, see `cuaug.targets`.
 
     Each iteration is the next epoch, from its first batch on; `set_epoch` chooses another. `state_dict` and
-    `load_state_dict` resume in mid-epoch, on any number of ranks. A Loader is a context manager; `close()` ends its
-    threads. It belongs to the process that made it: a forked child makes its own.
+    `load_state_dict` resume in mid-epoch, on any number of ranks. The ranks of torch.distributed iterate together: each
+    iteration begins by comparing what they will load. `peek` gives a batch on one rank, and moves nothing; `replay`
+    makes any batch again. A Loader is a context manager; `close()` ends its threads. It belongs to the process that
+    made it: a forked child makes its own.
 
     Raises:
-        LoaderError, TransformError, DeviceError: an argument is invalid, or arguments do not fit together.
+        ArgumentError, TransformError, DeviceError: an argument is invalid, or arguments do not fit together.
+        SourceError: the data set cannot be used.
+        RankError: when an iteration begins, the ranks are about to load different data, or one iterates alone.
         TypeError: an unknown argument. For arguments of DataLoader, DALI and FFCV the message names the equivalent.
     """
 
@@ -112,7 +115,7 @@ class Loader:
         batch_size: int = 1,
         shuffle: bool | None = False,
         sampler: Sampler[int] | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | Order | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         last_batch: Literal["partial", "drop", "pad"] = "partial",
         rank: int | None = None,
         world_size: int | None = None,
@@ -141,10 +144,13 @@ class Loader:
             raise LoaderError(f"there is nothing to load: {self.source!r} has no samples")
         shuffle = flag("shuffle", False if shuffle is None else shuffle)
         self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
-        self.seed = integer("seed", seed)
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._has_given_rank = rank is not None
+        drawn_or_given = open_seed(seed, self.rank, self.world_size)
+        fingerprint = optional_method(self.source, "fingerprint")
+        self._progress = Progress(self._sampler, len(self.source), drawn_or_given, fingerprint)
+        self._agreement = RankAgreement(self.rank, self.world_size)
         self.on_error: OnError = one_of("on_error", on_error, get_args(OnError))
         self.error_callback = function("error_callback", error_callback)
         self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
@@ -191,13 +197,9 @@ class Loader:
             on_error=on_error,
             collate=collate if collate_fn is None else function("collate_fn", collate_fn),
         )
-        self.epoch = 0
-        self._start = 0  # position in that epoch's order where the next iteration begins
-        self._consumed = 0, 0  # (epoch, position in its order that all ranks together have reached)
-        self._order: Epoch | None = None
-        self._failed: set[str | int | None] = set()
         self._recorder = Recorder(self._runtime)
         self._pipeline = self._make_pipeline(config)
+        self._failures = Failures(self.on_error, self._pipeline.recorder)
         self._is_initialized = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -217,6 +219,16 @@ class Loader:
     def class_to_idx(self) -> dict[str, int] | None:
         """The label of each class, as in torchvision's ImageFolder; None where the source has no classes."""
         return None if self.classes is None else {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def seed(self) -> int:
+        """The seed, also one that was drawn. With `seed=None`, ranks other than 0 wait for that of rank 0."""
+        return self._progress.seed
+
+    @property
+    def epoch(self) -> int:
+        """Number of the next epoch."""
+        return self._progress.epoch
 
     @property
     def sampler(self) -> SamplerView:
@@ -249,8 +261,7 @@ class Loader:
 
         After `load_state_dict` the state's epoch continues where it stopped; any other epoch starts at its beginning.
         """
-        epoch = integer("epoch", epoch, 0)
-        self._go_to(epoch, self._start if epoch == self.epoch else 0)
+        self._progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """The consumed position: batches that were yielded, without prefetched ones.
@@ -258,46 +269,48 @@ class Loader:
         The state is equal on all ranks after the same number of steps. It fits any number of ranks and any batch size.
         It holds numbers and strings. With two iterators alive it follows the one that yielded last.
         """
-        epoch, position = self._consumed
-        return {"epoch": epoch, "position": position, **self._identity(epoch, position)}
+        return self._progress.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Sets the position of a `state_dict()`, from where the next iteration continues.
 
+        With `seed=None` the loader also takes the state's seed.
+
         Raises:
             LoaderError: not a loader's state, or the state of another data set, order or seed. It names the difference.
         """
-        try:
-            self._go_to(*state.check(state_dict, self._identity))
-        except LoaderError:
-            self._order = None  # ask the sampler again: the user may restore its generator
-            raise
+        self._progress.load_state_dict(state_dict)
 
-    def _identity(self, epoch: int, position: int) -> dict[str, Any]:
-        """The fields of a state that must equal those of the loader that resumes from it."""
-        return {
-            "version": state.VERSION,
-            "seed": self.seed,
-            "source_length": len(self.source),
-            "source": self._fingerprint,
-            "order": type(self._sampler).__name__,
-            "order_length": len(self._sampler),
-            "order_checksum": self._epoch(epoch).checksum if position else None,
-        }
+    def peek(self) -> Batch:
+        """The next batch, on this rank alone; it moves nothing, and waits for no other rank.
 
-    @cached_property
-    def _fingerprint(self) -> str | None:
-        fingerprint = optional_method(self.source, "fingerprint")
-        return None if fingerprint is None else fingerprint()
+        Raises:
+            LoaderError: no batch is left in the epoch, or the batch cannot be made.
+        """
+        epoch = self._progress.next_epoch()
+        steps = self._steps(len(epoch), self._progress.start)
+        if not len(steps):
+            raise LoaderError(f"peek: no batch is left in epoch {epoch.number}: set_epoch chooses another")
+        return self._load_one(epoch, steps[0])
 
-    def _go_to(self, epoch: int, start: int) -> None:
-        self.epoch, self._start, self._consumed = epoch, start, (epoch, start)
+    def replay(self, epoch: int, step: int) -> Batch:
+        """Makes a batch of any epoch again, on this rank alone; it moves nothing.
 
-    def _epoch(self, number: int) -> Epoch:
-        if self._order is None or self._order.number != number:
-            order = order_of(self._sampler, self.seed, number, len(self.source))
-            self._order = Epoch(number, self.seed, order, repeats=self._sampler.repeats)
-        return self._order
+        The batch has the bits and the digest that it had, if the data set is the same. Samplers with a generator of
+        their own do not repeat an epoch.
+
+        Args:
+            epoch: number of the epoch.
+            step: number of the batch, counted from the beginning of the epoch, with this loader's batch size.
+
+        Raises:
+            ArgumentError: the epoch has no such step.
+        """
+        order = self._progress.order_of(integer("epoch", epoch, 0))
+        steps = self._steps(len(order), 0)
+        if integer("step", step, 0) >= len(steps):
+            raise ArgumentError(f"step must be from 0 to {len(steps) - 1}, the last batch of an epoch, not {step}")
+        return self._load_one(order, steps[step])
 
     def _steps(self, count: int, start: int) -> Steps:
         return Steps(count, self.batch_size, self.last_batch, rank=self.rank, world_size=self.world_size, start=start)
@@ -310,37 +323,35 @@ class Loader:
     def _batches(self) -> Iterator[Batch]:
         self._pipeline.workers.check()  # not closed, and not in a forked child
         # An iterator counts as an epoch from its first batch on: trainers make some only to look, or before set_epoch.
-        number, start = self.epoch, self._start
-        if not start:
-            self._order = None  # a sampler may return another order for the same epoch
-        self._go_to(number + 1, 0)
-        self._consumed = number, start
-        epoch = self._epoch(number)
-        steps, recorder = self._steps(len(epoch), start), self._recorder
+        progress, agreement = self._progress, self._agreement
+        number = agreement.begin(self._describe) if self.world_size > 1 else 0
+        epoch, position = progress.begin()
+        is_at_end = False
 
-        def start_job(rank_slice: RankSlice) -> Job:
-            return self._pipeline.start(epoch, rank_slice)
-
-        def count_ready(under_way: Iterable[Job]) -> None:
-            recorder.on_next(sum(job.ready for job in under_way))
+        def received(rank_slice: RankSlice) -> None:
+            nonlocal position
+            position = rank_slice.end
+            progress.advance(epoch, position)
 
         try:
-            with recorder.at("wait_for_first_batch", lane="consumer") as clock:
-                for job in prefetch_in_order(steps, start_job, self.prefetch, count_ready):
-                    clock.batch = job.number
-                    job.wait(self.timeout_seconds)
-                    self._report(job)
-                    job.check()
-                    self._consumed, self._order = (number, job.rank_slice.end), epoch
-                    clock.count("batches")
-                    clock.count("samples", job.sample_count)
-                    clock.at("wait_for_consumer")
-                    clock.flush()
-                    yield job.take()  # keep no reference here: the consumer frees the batch's memory
-                    clock.at("wait_for_data")
-            self._consumed = number + 1, 0
+            steps = self._steps(len(epoch), position)
+            yield from take_batches(self._pipeline, epoch, steps, self._failures, self, received)
+            progress.finish(epoch)
+            is_at_end = True
         finally:
-            self._pipeline.end_iteration()
+            if not is_at_end and self.world_size > 1:
+                agreement.leave(number, f"position {position} of {len(epoch)} in epoch {epoch.number}")
+        if self.world_size > 1:
+            agreement.end(number)
+
+    def _describe(self) -> dict[str, Any]:
+        """What must be equal on all ranks when an iteration begins."""
+        return self._progress.describe() | {"batch_size": self.batch_size, "last_batch": self.last_batch}
+
+    def _load_one(self, epoch: Epoch, rank_slice: RankSlice) -> Batch:
+        self._pipeline.workers.check()
+        (batch,) = take_batches(self._pipeline, epoch, [rank_slice], self._failures, self, lambda _: None)
+        return batch
 
     def _make_pipeline(self, config: BatchConfig) -> Pipeline:
         if self.device.type == "cpu":
@@ -348,28 +359,6 @@ class Loader:
         from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
 
         return CudaPipeline(config, self._recorder, self.threads, self.device)
-
-    def _report(self, job: Job) -> None:
-        """Raises the errors of a batch's damaged samples, or counts and logs them."""
-        error: DecodeError | None = None
-        try:
-            for error in job.failures():
-                if self.on_error == "raise":
-                    raise error
-                self._recorder.add({"failed": 1})
-                name = error.path or error.index
-                if name not in self._failed:
-                    self._failed.add(name)
-                    log.warning("%s: %s", _ACTION[self.on_error], error)
-                if self.error_callback is not None:
-                    self.error_callback(error)
-                if self.max_errors is not None and len(self._failed) > self.max_errors:
-                    raise LoaderError(
-                        f"{len(self._failed)} samples have failed, more than max_errors={self.max_errors}; the last: "
-                        f"{error}"
-                    ) from error
-        finally:
-            del error  # its traceback holds this frame
 
     def stats(self) -> Stats:
         """Counts, seconds per stage, and the bottleneck so far; `print` it."""
@@ -384,7 +373,8 @@ class Loader:
         self._pipeline.close()
 
     def __repr__(self) -> str:
-        return f"Loader({len(self.source)} samples, batch_size={self.batch_size}, {self._runtime})"
+        seed = self._progress.known_seed
+        return f"Loader({len(self.source)} samples, batch_size={self.batch_size}, seed={seed}, {self._runtime})"
 
     def _repr_html_(self) -> str:
         """A notebook's view: settings without pictures, since loading some would begin an epoch."""

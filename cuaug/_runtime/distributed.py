@@ -10,7 +10,7 @@ import torch.distributed
 
 from cuaug.errors import DeviceError, LoaderError
 
-__all__ = ["check_rank", "own_gpu", "own_rank"]
+__all__ = ["check_rank", "group_rank", "own_gpu", "own_rank"]
 
 
 def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
@@ -48,6 +48,11 @@ def check_rank(rank: int, world_size: int) -> None:
             f"rank is {rank} of {world_size} for this Loader, but torch.distributed was initialized later with rank "
             f"{current[0]} of {current[1]}: make the Loader afterwards, or pass rank and world_size"
         )
+
+
+def group_rank() -> tuple[int, int] | None:
+    """(rank, world size) in torch.distributed; None where it is not initialized."""
+    return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _initialized() else None
 
 
 def own_gpu() -> int:

@@ -3,6 +3,7 @@
 orders.py   samplers: the order of an epoch
 epoch.py    one epoch: its order, the samples' RNG keys, replacements
 steps.py    the order divided into steps and rank slices
+progress.py the next epoch, the position in it, and the seed
 state.py    checks of a loader's `state_dict`
 rng.py      `SampleRNG`, the counter-based generator
 """
@@ -21,12 +22,14 @@ from cuaug.sampling.orders import (
     open_sampler,
     order_of,
 )
+from cuaug.sampling.progress import Progress, open_seed
 from cuaug.sampling.steps import LAST_BATCH, RankSlice, Steps
 
 __all__ = [
     "LAST_BATCH",
     "Epoch",
     "Order",
+    "Progress",
     "RankSlice",
     "SamplerView",
     "SequentialOrder",
@@ -36,5 +39,6 @@ __all__ = [
     "TorchOrder",
     "WeightedSampler",
     "open_sampler",
+    "open_seed",
     "order_of",
 ]

@@ -150,10 +150,10 @@ def test_a_faulty_cache_does_not_change_an_epoch(tmp_path, fault, caplog, monkey
     def epoch(loader: Loader) -> dict[int, np.ndarray]:
         return {int(i): image.numpy() for batch in loader for i, image in zip(batch.indices, batch.images, strict=True)}
 
-    with Loader(photos, chain, batch_size=4) as plain:
+    with Loader(photos, chain, batch_size=4, seed=0) as plain:
         expected = [epoch(plain) for _ in range(3)]
     cache = DecodedCache(limit_bytes=1 << 24, directory=tmp_path / "cache")
-    with monkeypatch.context() as patch, Loader(photos, chain, batch_size=4, cache=cache) as loader:
+    with monkeypatch.context() as patch, Loader(photos, chain, batch_size=4, cache=cache, seed=0) as loader:
         if fault == "full":
             patch.setattr(os, "posix_fallocate", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
         result = [epoch(loader)]

@@ -75,7 +75,7 @@ def test_one_launch_per_batch(monkeypatch):
     source = photos(40)
     for chain, want in ((CHAIN, 1), ([T.Resize((32, 32)), T.ColorJitter(contrast=(0.5, 0.6)), CHAIN[-1]], 2)):
         launches.clear()
-        with Loader(source, chain, batch_size=10, device="cuda") as loader:
+        with Loader(source, chain, batch_size=10, device="cuda", seed=0) as loader:
             list(loader)
         assert launches == [want] * 4
 
@@ -93,7 +93,7 @@ def test_thousands_of_labels_follow_their_images():
         h, w = rng.integers(16, 300, 2)
         files.append(encode(np.broadcast_to(color, (h, w, 3)), "JPEG", quality=95))
     seen = 0
-    with Loader(Bytes(*files), [T.RandomResizedCrop(24)], batch_size=96, shuffle=True, device="cuda") as loader:
+    with Loader(Bytes(*files), [T.RandomResizedCrop(24)], batch_size=96, shuffle=True, device="cuda", seed=0) as loader:
         for _ in range(4):
             for images, labels in loader:
                 want = torch.from_numpy(colors[labels.numpy()]).cuda().short()[:, :, None, None]
@@ -121,11 +121,11 @@ def test_a_truncated_jpeg_is_a_decode_error(tmp_path):
     data = (tmp_path / "5.jpg").read_bytes()
     (tmp_path / "5.jpg").write_bytes(data[: len(data) // 2])
     chain = [T.Resize((32, 32))]
-    with Loader(paths, chain, batch_size=8, device="cuda", on_error="skip") as loader:
+    with Loader(paths, chain, batch_size=8, device="cuda", on_error="skip", seed=0) as loader:
         assert [label for _, labels in loader for label in labels.tolist()] == [i for i in range(24) if i != 5]
         assert loader.stats().failed == 1
     with (
-        Loader(paths, chain, batch_size=8, device="cuda") as loader,
+        Loader(paths, chain, batch_size=8, device="cuda", seed=0) as loader,
         pytest.raises(DecodeError, match=r"5\.jpg.*truncated"),
     ):
         list(loader)
@@ -133,7 +133,7 @@ def test_a_truncated_jpeg_is_a_decode_error(tmp_path):
 
 def test_a_header_bomb_allocates_nothing():
     source = Bytes(encode(photo(50, 50)), bomb(), encode(photo(60, 60)))
-    with Loader(source, [T.Resize((8, 8))], batch_size=3, device="cuda", on_error="skip") as loader:
+    with Loader(source, [T.Resize((8, 8))], batch_size=3, device="cuda", on_error="skip", seed=0) as loader:
         before = torch.cuda.memory_reserved()
         ((_, labels),) = loader
     assert labels.tolist() == [0, 2] and torch.cuda.memory_reserved() - before < 64 << 20
@@ -144,7 +144,7 @@ def test_a_header_bomb_allocates_nothing():
 
 def test_batches_are_the_users_to_keep():
     """Batch k is unchanged after batches k + 1 to k + 4, and at the end."""
-    with Loader(Memory(2000), [T.CenterCrop(4)], batch_size=50, shuffle=True, device="cuda") as loader:
+    with Loader(Memory(2000), [T.CenterCrop(4)], batch_size=50, shuffle=True, device="cuda", seed=0) as loader:
         batches = []
         for images, labels in loader:
             batches.append((images, labels, images.clone()))
@@ -159,7 +159,7 @@ def test_a_batch_deleted_while_queued_work_reads_it(side):
     """The next batches must not reuse its memory before that work has read it."""
     files = [encode(np.full((200, 300, 3), 40 + 3 * i, np.uint8), "JPEG", quality=95) for i in range(64)]
     stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
-    with Loader(Bytes(*files), batch_size=8, device="cuda", prefetch=3) as loader, torch.cuda.stream(stream):
+    with Loader(Bytes(*files), batch_size=8, device="cuda", prefetch=3, seed=0) as loader, torch.cuda.stream(stream):
         for _ in range(3):
             sums = []
             for images, labels in loader:
@@ -175,9 +175,9 @@ def test_a_consumer_on_a_side_stream_waits_for_the_producer():
     stream = torch.cuda.Stream(priority=-1)
     source = photos(64)
     chain = [T.Resize((256, 256)), T.ColorJitter(0.2, 0.2), T.Normalize(0.5, 0.2)]
-    with Loader(source, chain, batch_size=8, device="cpu") as loader:
+    with Loader(source, chain, batch_size=8, device="cpu", seed=0) as loader:
         want = [images for images, _ in loader]
-    with Loader(source, chain, batch_size=8, device="cuda") as loader:
+    with Loader(source, chain, batch_size=8, device="cuda", seed=0) as loader:
         loader.set_epoch(0)
         with torch.cuda.stream(stream):
             copies = [images.clone() for images, _ in loader]
@@ -207,7 +207,7 @@ def test_a_captured_graph_reads_batches():
 
 def test_reserved_memory_is_flat_over_epochs():
     source = photos(96, "JPEG")
-    with Loader(source, CHAIN, batch_size=16, shuffle=True, device="cuda", dtype=torch.float16) as loader:
+    with Loader(source, CHAIN, batch_size=16, shuffle=True, device="cuda", dtype=torch.float16, seed=0) as loader:
         reserved = []
         for _ in range(40):
             for images, _ in loader:
@@ -221,7 +221,7 @@ def test_reserved_memory_is_flat_over_epochs():
 def test_no_allocations_after_warm_up():
     """Neither device memory from the driver nor pinned memory."""
     source = photos(96, "JPEG")
-    with Loader(source, CHAIN, batch_size=16, device="cuda", dtype=torch.float16) as loader:
+    with Loader(source, CHAIN, batch_size=16, device="cuda", dtype=torch.float16, seed=0) as loader:
         allocations = []
         for _ in range(20):
             for images, _ in loader:
@@ -234,7 +234,7 @@ def test_no_allocations_after_warm_up():
 
 def test_autotuning_changes_pixels_by_little(tmp_path):
     paths = write_photos(tmp_path, 64, form="JPEG")
-    options = {"batch_size": 16, "dtype": torch.uint8, "device": "cuda"}
+    options = {"batch_size": 16, "dtype": torch.uint8, "device": "cuda", "seed": 0}
     with (
         Loader(paths, CHAIN[:-1], decode=DecodeOptions(load_hint="auto"), **options) as tuned,
         Loader(paths, CHAIN[:-1], **options) as fixed,
@@ -253,7 +253,12 @@ def test_with_one_decoder_pixels_do_not_depend_on_the_batch(tmp_path, load_hint)
     results = []
     for batch_size in (48, 16, 5):
         with Loader(
-            paths, [T.Resize((64, 64))], batch_size=batch_size, device="cuda", decode=DecodeOptions(load_hint=load_hint)
+            paths,
+            [T.Resize((64, 64))],
+            batch_size=batch_size,
+            device="cuda",
+            decode=DecodeOptions(load_hint=load_hint),
+            seed=0,
         ) as loader:
             results.append(torch.cat([images for images, _ in loader]))
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
@@ -264,7 +269,7 @@ def test_each_loader_has_its_own_stream():
     torch_streams = {torch.cuda.Stream(priority=priority).cuda_stream for priority in (0, -1) for _ in range(32)}
     used = []
     for _ in range(2):
-        loaders = [Loader(Memory(8), [T.CenterCrop(4)], batch_size=4, device="cuda") for _ in range(2)]
+        loaders = [Loader(Memory(8), [T.CenterCrop(4)], batch_size=4, device="cuda", seed=0) for _ in range(2)]
         for loader in loaders:
             list(loader)
         used.append({loader._pipeline.producer.stream.cuda_stream for loader in loaders})
@@ -277,7 +282,7 @@ def test_close_frees_the_memory():
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
-    loader = Loader(photos(64, "JPEG"), CHAIN, batch_size=16, device="cuda")
+    loader = Loader(photos(64, "JPEG"), CHAIN, batch_size=16, device="cuda", seed=0)
     kept = next(iter(loader))[0]
     assert torch.cuda.memory_allocated() > before
     loader.close()
@@ -293,7 +298,7 @@ def test_memory_of_giant_images_is_freed():
     """Each epoch has one image of 60 megapixels, 180 MB."""
     giant = encode(np.zeros((6000, 10_000, 3), np.uint8), "JPEG")
     files = [giant] + [encode(photo(60, 60, i), "JPEG") for i in range(63)]
-    with Loader(Bytes(*files), [T.Resize((32, 32))], batch_size=8, shuffle=True, device="cuda") as loader:
+    with Loader(Bytes(*files), [T.Resize((32, 32))], batch_size=8, shuffle=True, device="cuda", seed=0) as loader:
         for _ in range(3):
             list(loader)
         arenas = loader._pipeline.producer._arenas
@@ -305,7 +310,7 @@ def test_memory_of_giant_images_is_freed():
 
 
 def test_break_exceptions_and_close():
-    loader = Loader(Memory(640), [T.CenterCrop(4)], batch_size=16, device="cuda")
+    loader = Loader(Memory(640), [T.CenterCrop(4)], batch_size=16, device="cuda", seed=0)
     for _ in range(5):
         for images, labels in loader:
             assert numbers_of(images.cpu()) == labels.tolist()
@@ -325,7 +330,7 @@ def test_a_producers_error_is_raised_to_the_consumer(monkeypatch):
     """The next epoch works."""
     from cuaug.pipeline import cuda
 
-    loader = Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device="cuda")
+    loader = Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device="cuda", seed=0)
     with monkeypatch.context() as patch:
         patch.setattr(cuda.CudaExecutor, "run", lambda *arguments, **options: 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -168,7 +168,7 @@ def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
         cache = DecodedCache(64, limit_bytes=10**8, directory=tmp_path / "cache")
         source = Labelled(photos)
         source.fingerprint = lambda: "photos"
-        return Loader(source, training_chain(), cache=cache, batch_size=5, **options)
+        return Loader(source, training_chain(), cache=cache, batch_size=5, **options, seed=0)
 
     with make() as loader:
         want = epochs(loader, 1)

@@ -116,10 +116,14 @@ def test_damage_that_decodes_costs_one_sample(tmp_path, caplog):
 
 
 def test_unchanged_files_load_as_without_checksums(paths):
-    with Loader(paths, batch_size=4, shuffle=True) as plain:
+    with Loader(paths, batch_size=4, shuffle=True, seed=0) as plain:
         expected = [(numbers_of(images), labels.tolist()) for images, labels in plain]
     with Loader(
-        ChecksumSource(Files(paths), ChecksumSource.compute(Files(paths))), batch_size=4, shuffle=True, threads=3
+        ChecksumSource(Files(paths), ChecksumSource.compute(Files(paths))),
+        batch_size=4,
+        shuffle=True,
+        threads=3,
+        seed=0,
     ) as loader:
         assert [(numbers_of(images), labels.tolist()) for images, labels in loader] == expected
 

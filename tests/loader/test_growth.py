@@ -95,10 +95,10 @@ def test_only_prefetched_batches_are_read():
 
 def test_an_order_takes_8_bytes_per_sample():
     count = 1_000_000
-    with cuaug.Loader(Counted(count), CHAIN, shuffle=True, device="cpu", threads=1) as loader:
+    with cuaug.Loader(Counted(count), CHAIN, shuffle=True, device="cpu", threads=1, seed=0) as loader:
         tracemalloc.start()
         try:
-            loader._epoch(0)
+            loader._progress.order_of(0)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

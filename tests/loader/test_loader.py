@@ -162,7 +162,7 @@ def test_a_rank_without_samples_reports_its_empty_batch():
     """Without damaged samples."""
     options = {"batch_size": 2, "collate_fn": len, "rank": 1, "world_size": 2}
     with (
-        Loader(Memory(1), **options) as loader,
+        Loader(Memory(1), **options, seed=0) as loader,
         pytest.raises(LoaderError, match=r"collate_fn returned 1, .*fewer samples .* than ranks"),
     ):
         list(loader)

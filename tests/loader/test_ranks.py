@@ -49,10 +49,10 @@ def test_torch_distributed_goes_before_the_environment(monkeypatch, tmp_path):
 
 def test_a_loader_made_before_torch_distributed_is_refused(monkeypatch, tmp_path):
     """Each rank would load the whole epoch, or another rank's slice."""
-    with Loader(Memory(4), rank=1, world_size=2) as given, Loader(Memory(4)) as same:
+    with Loader(Memory(4), rank=1, world_size=2, seed=0) as given, Loader(Memory(4), seed=0) as same:
         monkeypatch.setenv("RANK", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
-        with Loader(Memory(4)) as loader:
+        with Loader(Memory(4), seed=0) as loader:
             assert len(list(loader)) == 2
             dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
             try:

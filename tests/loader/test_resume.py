@@ -236,32 +236,32 @@ def test_a_state_counts_consumed_and_not_prefetched_batches():
 
 def test_an_error_leaves_the_state_at_the_last_batch():
     """So a program can skip the damaged file and continue."""
-    with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=4, on_error="skip") as loader:
+    with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=4, on_error="skip", seed=0) as loader:
         whole = rest(loader)
-    with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=4) as loader:
+    with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=4, seed=0) as loader:
         seen: Seen = Counter()
         with pytest.raises(DecodeError, match=r"\(sample 9\)"):
             for batch in loader:
                 seen += content(batch)
         state = loader.state_dict()
         assert state["position"] == 8
-    with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=3, on_error="skip") as loader:
+    with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=3, on_error="skip", seed=0) as loader:
         loader.load_state_dict(state)
         assert seen + rest(loader) == whole
 
 
 def test_a_state_after_the_last_batch_resumes_with_an_empty_rest():
-    with Loader(Memory(10), CHAIN, batch_size=4, shuffle=True) as loader:
+    with Loader(Memory(10), CHAIN, batch_size=4, shuffle=True, seed=0) as loader:
         state = stopped(loader, 3)
         assert (state["epoch"], state["position"]) == (0, 10)
         following = rest(loader)
     for world_size in (1, 2, 3):
-        with Loader(Memory(10), CHAIN, batch_size=1, shuffle=True, rank=0, world_size=world_size) as loader:
+        with Loader(Memory(10), CHAIN, batch_size=1, shuffle=True, rank=0, world_size=world_size, seed=0) as loader:
             loader.load_state_dict(state)
             assert list(loader) == []
             assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
             assert len(list(loader)) == len(loader)
-    with Loader(Memory(10), CHAIN, batch_size=3, shuffle=True) as loader:
+    with Loader(Memory(10), CHAIN, batch_size=3, shuffle=True, seed=0) as loader:
         loader.load_state_dict(state)
         for epoch in (0, 1):  # as a training script does it
             loader.set_epoch(epoch)
@@ -309,7 +309,7 @@ def test_the_state_follows_the_iterator_that_yielded_last():
 
     def loader() -> Loader:
         sampler = RandomSampler(range(20), generator=torch.Generator().manual_seed(4))
-        return Loader(Memory(20), CHAIN, batch_size=4, sampler=sampler)
+        return Loader(Memory(20), CHAIN, batch_size=4, sampler=sampler, seed=0)
 
     with loader() as one, loader() as two:
         first, second = iter(one), iter(one)

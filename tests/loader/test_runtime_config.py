@@ -82,10 +82,10 @@ def test_prefetch_gives_every_thread_a_task(batch_size, threads):
 
 def test_a_loader_reports_its_choices(set_cpus):
     set_cpus(3)
-    with Loader(Memory(40), batch_size=8) as loader:
+    with Loader(Memory(40), batch_size=8, seed=0) as loader:
         assert (loader.threads, loader.prefetch) == (3, 4)
         assert repr(loader) == (
-            "Loader(40 samples, batch_size=8, device='cpu', threads=3 (the CPUs that this process may use), "
+            "Loader(40 samples, batch_size=8, seed=0, device='cpu', threads=3 (the CPUs that this process may use), "
             "prefetch=4 (batches of 8 give 1 task each, for 3 threads))"
         )
         list(loader)

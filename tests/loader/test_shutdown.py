@@ -59,7 +59,7 @@ def labels_of(batches: Iterable[Batch]) -> list[list[int]]:
 def test_break_and_iterate_again(breaks, threads, prefetch):
     """Each iteration is the next epoch from its start, wherever the last one was broken off."""
     options = {"batch_size": 4, "shuffle": True, "threads": threads, "prefetch": prefetch}
-    with Loader(Memory(46), **options) as loader, Loader(Memory(46), **options) as unbroken:
+    with Loader(Memory(46), seed=0, **options) as loader, Loader(Memory(46), seed=0, **options) as unbroken:
         for epoch, consumed in enumerate(breaks):
             want = labels_of(unbroken)
             assert sorted(itertools.chain.from_iterable(want)) == list(range(46))
@@ -76,7 +76,7 @@ def test_break_and_iterate_again(breaks, threads, prefetch):
 def test_several_iterators_of_one_loader(turns, count, batch_size, threads):
     """Each is a complete epoch of its own, numbered by first batches, in any interleaving, also if one is dropped."""
     options = {"batch_size": batch_size, "shuffle": True, "threads": threads}
-    with Loader(Memory(count), **options) as loader, Loader(Memory(count), **options) as alone:
+    with Loader(Memory(count), seed=0, **options) as loader, Loader(Memory(count), seed=0, **options) as alone:
         want = [labels_of(alone) for _ in range(3)]
         batches = dict(enumerate([iter(loader), iter(loader), iter(loader)]))
         got: list[list[Batch]] = [[], [], []]
