@@ -45,3 +45,26 @@ def test_targets_equal_the_cpu_loaders(loader_on, tmp_path, bad):
             assert got_label["boxes"].equal(label["boxes"]) and got_label["masks"].equal(label["masks"])
             seen += len(label["boxes"])
     assert seen > 10
+
+
+def test_mask_files_and_further_pictures_equal_the_cpu_loaders(loader_on, tmp_path):
+    rng = np.random.default_rng(0)
+    files = []
+    for i in range(12):
+        left, right, mask = (str(tmp_path / f"{name}{i}.png") for name in ("left", "right", "mask"))
+        for path in (left, right):
+            Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(path)
+        Image.fromarray(rng.integers(0, 9, (30, 40), dtype=np.uint8)).save(mask)
+        files.append((left, {"mask": mask, "images": {"right": right if i != 5 else "missing.png"}}))
+    chain = [T.RandomResizedCrop((24, 24)), T.RandomHorizontalFlip(), T.ColorJitter(0.3), T.Normalize(0.5, 0.5)]
+    options = {"batch_size": 4, "on_error": "skip", "shuffle": True, "seed": 1}
+    gpu, cpu = (loader_on(device, files, chain, **options) for device in (True, False))
+    count = 0
+    for got, want in zip(gpu, cpu, strict=True):
+        count += len(want.images)
+        assert got.images.equal(want.images)
+        assert got.labels["mask"].equal(want.labels["mask"])
+        right = got.labels["images"]["right"]
+        assert right.device.type == "cpu" and right.equal(want.labels["images"]["right"])
+        assert right.shape == want.images.shape
+    assert count == 11

@@ -310,6 +310,7 @@ Other differences:
 | `RandomErasing(value="random")` of uint8 | noise around mid-gray | a standard normal, cast to uint8 |
 | `RandomIoUCrop` | after 50 options the image is unchanged | no limit |
 | keypoints | from the corner of the first pixel, like boxes | flips and `ElasticTransform`: from its center (below) |
+| integer boxes and keypoints | rounded to nearest at the chain's end | truncated by each `Resize` |
 | boxes beyond the image | clipped on input | unchanged; unless clamped, `SanitizeBoundingBoxes` drops them |
 | `MixUp`, `CutMix` | mix with the next sample; `MixUp` takes uint8 too | mix with the previous sample of the batch |
 | `CopyPaste` boxes | end after the last pixel of the mask | reference scripts: end at it |
