@@ -51,6 +51,7 @@ from cuaug.functional.geometry import (
     ten_crop,
     vertical_flip,
 )
+from cuaug.functional.operator import as_operator
 from cuaug.transforms.migration_hints import FUNCTIONS, missing_name
 
 __all__ = [
@@ -95,6 +96,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would accept every name
+    for _name in __all__:
+        globals()[_name] = as_operator(globals()[_name])
 
     def __getattr__(name: str) -> Any:
         raise missing_name(__name__, name, FUNCTIONS)
