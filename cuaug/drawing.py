@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from cuaug.errors import LoaderError
 
-__all__ = ["Cell", "Normalization", "grid", "show", "shrink", "to_html", "to_pixels", "to_table"]
+__all__ = ["Cell", "Normalization", "draw_targets", "grid", "show", "shrink", "to_html", "to_pixels", "to_table"]
 
 #: (mean, std) of a `Normalize`, one value per channel or one for all.
 Normalization = tuple[Sequence[float], Sequence[float]]
@@ -67,7 +67,7 @@ def show(
 
     Args:
         batch: a `cuaug.Batch`, an (images, labels) pair, or images: (N, C, H, W), (C, H, W), views (N, V, C, H, W), or
-            a list of (C, H, W). C is 1 or 3.
+            a list of (C, H, W). Of more than three channels the first three are shown, of two the first.
         classes: names of the labels 0, 1, ....
         mean, std: of the `Normalize` to undo. None: those of the loader's chain, which its batches know. Floats that
             still leave [0, 1] are stretched to that range, and the caption says so.
@@ -147,20 +147,23 @@ def _to_array(image: Any) -> NDArray[Any]:
     if isinstance(image, torch.Tensor):
         image = image.detach().cpu()
         image = (image.float() if image.dtype in (torch.float16, torch.bfloat16) else image).numpy()
-    if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[0] not in (1, 3):
+    if not isinstance(image, np.ndarray) or image.ndim != 3 or not 0 < len(image) <= 16 or not image.size:
         shape = f"of shape {tuple(image.shape)}" if hasattr(image, "shape") else f"{image!r:.60}"
-        raise LoaderError(f"batch must hold images (C, H, W) with 1 or 3 channels, not one {shape}")
+        raise LoaderError(f"batch must hold images (C, H, W) of 1 to 16 channels, not one {shape}")
     return np.moveaxis(image, 0, -1)
 
 
 def to_pixels(image: NDArray[Any], normalization: Normalization | None) -> tuple[NDArray[np.uint8], str]:
-    """(H, W, 3) uint8 of an image (H, W, 1 or 3), and a note on changed values.
+    """(H, W, 3) uint8 of an image (H, W, C), and a note on changed values and hidden channels.
 
     A normalization is undone and values are clipped to [0, 1]. Without one, floats beyond [0, 1] are stretched to that
     range.
     """
-    note = ""
-    if image.dtype != np.uint8:
+    channels = image.shape[-1]
+    note, hidden = "", ""
+    if image.dtype == np.uint16:
+        image = (image >> 8).astype(np.uint8)
+    elif image.dtype != np.uint8:
         values = image.astype(np.float64)
         is_undone = normalization is not None and len(normalization[0]) in (1, values.shape[-1])
         if normalization is not None and is_undone:
@@ -172,7 +175,10 @@ def to_pixels(image: NDArray[Any], normalization: Normalization | None) -> tuple
             note = f"{'clipped' if is_undone else 'stretched'} from {_short(low)} ... {_short(high)}"
             values = values if is_undone else (values - low) / (high - low or 1.0)
         image = np.rint(np.nan_to_num(values).clip(0.0, 1.0) * 255.0).astype(np.uint8)
-    return np.repeat(image, 3 // image.shape[-1], axis=-1), note
+    if channels not in (1, 3):
+        shown = 3 if channels > 3 else 1
+        image, hidden = image[..., :shown], f"{shown} of {channels} channels"
+    return np.repeat(image, 3 // image.shape[-1], axis=-1), " ".join(filter(None, [note, hidden]))
 
 
 def _short(value: float) -> str:
@@ -203,12 +209,28 @@ def _draw(
     pixels, note = to_pixels(view, normalization)
     image = _fit(Image.fromarray(pixels), side)
     scale = image.width / view.shape[1], image.height / view.shape[0]
-    for target in _targets(label):
-        image = _draw_target(image, target, scale, classes, box_format)
+    image = draw_targets(image, label, scale, classes, box_format)
     if not is_valid:
         image = Image.blend(image, Image.new("RGB", image.size, _BACKGROUND), 0.6)
     words = [_caption(label, classes), note, "" if is_valid else "(not valid)"]
     return Cell(image, " ".join(filter(None, words)))
+
+
+def draw_targets(
+    image: Image.Image,
+    label: Any,
+    scale: tuple[float, float] = (1.0, 1.0),
+    classes: Sequence[str] | None = None,
+    box_format: str = "xyxy",
+) -> Image.Image:
+    """Draws the boxes, masks and keypoints of a label.
+
+    Args:
+        scale: width and height of the picture, by those of the image that the label describes.
+    """
+    for target in _targets(label):
+        image = _draw_target(image, target, scale, classes, box_format)
+    return image
 
 
 def _targets(label: Any) -> Iterator[Mapping[str, Any]]:
@@ -251,7 +273,9 @@ def _draw_target(
             corners = corners.clip(0, (image.width - 1, image.height - 1))
             pen.rectangle([tuple(corner) for corner in corners.tolist()], outline=color(k), width=2)
             if k < len(labels):
-                pen.text(tuple(corners[0] + 3), _class_name(labels[k], classes), fill=color(k), font=font)
+                name, at = _class_name(labels[k], classes), tuple(corners[0].tolist())
+                pen.rectangle(pen.textbbox(at, name, font=font), fill=color(k))
+                pen.text(at, name, fill="black", font=font)
     if "keypoints" in target:
         points = _numbers(target["keypoints"])
         for point in points.reshape(-1, points.shape[-1]) if points.size else ():

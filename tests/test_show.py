@@ -69,6 +69,20 @@ def test_stretching_is_named(monkeypatch):
     assert found == ["stretched from -2 ... 2", "clipped from 120 ... 120", ""]
 
 
+def test_other_channels_and_16_bits(monkeypatch):
+    found = captions(monkeypatch)
+    images = torch.from_numpy(photo(40, 50).copy()).permute(2, 0, 1)
+    five = torch.cat([images, images[:2]])
+    for given, expected in (
+        (five, images),
+        (images[:2], images[:1].expand(3, -1, -1)),
+        (images.to(torch.int32).mul(256).add(7).to(torch.uint16), images),
+    ):
+        shown = pixels(cuaug.show(given, side=50), 0, 40, 50, 50)
+        np.testing.assert_array_equal(shown, expected.permute(1, 2, 0).numpy())
+    assert found == ["3 of 5 channels", "1 of 2 channels", ""]
+
+
 def test_labels_are_captions(monkeypatch):
     found = captions(monkeypatch)
     images = torch.zeros(3, 3, 8, 8, dtype=torch.uint8)
@@ -96,14 +110,15 @@ def test_labels_are_captions(monkeypatch):
 
 def test_boxes_masks_and_keypoints_are_drawn():
     image = torch.zeros(3, 40, 40, dtype=torch.uint8)
-    boxes = {"boxes": torch.tensor([[10.0, 5.0, 30.0, 35.0]]), "labels": torch.tensor([3])}
+    boxes = {"boxes": torch.tensor([[10.0, 5.0, 30.0, 35.0]])}
     shown = pixels(cuaug.show((image[None], [boxes]), side=40), 0, 40, 40, 40)
     outline = np.zeros((40, 40), bool)
     outline[5:36, 10:31] = True
     outline[7:34, 12:29] = False
-    color = np.array(drawing._COLORS[3])
-    assert (shown[outline] == color).all()
+    assert (shown[outline] == drawing._COLORS[0]).all()
     assert not shown[:5].any() and not shown[:, :10].any() and not shown[36:].any()
+    named = cuaug.show((image[None], [boxes | {"labels": torch.tensor([3])}]), side=40, classes=list("abcd"))
+    assert (pixels(named, 0, 40, 40, 40)[35, 30] == drawing._COLORS[3]).all()
 
     mask = torch.zeros(1, 40, 40)
     mask[0, 8:20, 4:9] = 1
@@ -183,7 +198,7 @@ def test_padding_is_marked(monkeypatch):
     ("batch", "options", "message"),
     [
         (torch.zeros(0, 3, 4, 4), {}, "^batch is empty"),
-        (torch.zeros(2, 4, 4), {}, r"^batch must hold images \(C, H, W\) with 1 or 3 channels, not one of shape"),
+        (torch.zeros(17, 4, 4), {}, r"^batch must hold images \(C, H, W\) of 1 to 16 channels, not one of shape"),
         ("photo.jpg", {}, "^batch must hold images .*'photo.jpg'"),
         (torch.zeros(3, 4, 4), {"mean": 0.5}, "^mean and std undo a Normalize together"),
         (torch.zeros(3, 4, 4), {"box_format": "yxyx"}, "^box_format must be one of 'xyxy'"),

@@ -17,12 +17,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
 
 from cuaug._runtime.cpu_limits import allowed_cpus
+from cuaug.commands.progress import Progress
 from cuaug.errors import CuaugError, DecodeError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes
 
@@ -30,7 +30,6 @@ __all__ = ["check"]
 
 _MAX_CHILDREN = 50
 _OPENING = 30  # time limit for opening, in multiples of a sample's: opening may index shards
-_PROGRESS_SECONDS = 0.2
 
 
 def check(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
@@ -61,8 +60,17 @@ class _Report:
 
     def __init__(self, out: TextIO, errors: TextIO) -> None:
         self.table: Any = None
-        self.samples = self.checked = self.damaged = 0
-        self._out, self._errors, self._shown = out, errors, 0.0
+        self.checked = self.damaged = 0
+        self._out, self._errors = out, errors
+        self._progress = Progress(errors, unit="samples")
+
+    @property
+    def samples(self) -> int:
+        return self._progress.total
+
+    @samples.setter
+    def samples(self, count: int) -> None:
+        self._progress.total = count
 
     def add(self, index: int, path: str, cause: str | None) -> None:
         self.checked += 1
@@ -71,18 +79,14 @@ class _Report:
             self.clear()
             print(f"{path!r} (sample {index}): {' '.join(cause.split())}", file=self._out, flush=True)
             self.table.writerow([index, path, cause])
-        if self._errors.isatty() and time.monotonic() - self._shown > _PROGRESS_SECONDS:
-            self._shown = time.monotonic()
-            text = f"\r{self.checked} of {self.samples} samples, {self.damaged} damaged"
-            print(text, end="", file=self._errors, flush=True)
+        self._progress.advance(f"{self.damaged} damaged")
 
     def message(self, text: str) -> None:
         self.clear()
         print(f"cuaug check: {text}", file=self._errors, flush=True)
 
     def clear(self) -> None:
-        if self._errors.isatty():
-            print("\r\033[K", end="", file=self._errors, flush=True)
+        self._progress.clear()
 
 
 def _check_all(options: argparse.Namespace, report: _Report) -> bool:

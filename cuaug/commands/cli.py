@@ -90,7 +90,14 @@ def _add_preview(commands: Any) -> None:
         "message of one line.",
     )
     command.add_argument(
-        "images", nargs="+", metavar="IMAGE", help="image files or folders; at most 64 images are shown"
+        "images",
+        nargs="+",
+        metavar="PATH",
+        help="image files or folders; or one list file, CSV, COCO file, tar, ..., whose boxes, masks and keypoints are "
+        "drawn. Mixes take the images that are shown",
+    )
+    command.add_argument(
+        "--limit", type=_at_least_1, default=64, help="most images to show, evenly chosen (default: %(default)s)"
     )
     command.add_argument(
         "--transforms",
@@ -119,7 +126,9 @@ def _add_profile(commands: Any) -> None:
         description=f"{text.capitalize()}. The consumer does nothing. docs/performance.md explains the table. Exit "
         "status: 0, or 1 with an error message of one line.",
     )
-    command.add_argument("files", nargs="+", metavar="FILE", help="image files; or one folder, list file, tar, ...")
+    command.add_argument(
+        "files", nargs="+", metavar="FILE", help="image files; or one folder, list file, COCO file, tar, ..."
+    )
     command.add_argument(
         "--transforms",
         default="[T.RandomResizedCrop(224)]",
@@ -169,7 +178,8 @@ def _add_check(commands: Any) -> None:
         "paths",
         nargs="+",
         metavar="PATH",
-        help="a folder with a subfolder per class, a list file, CSV, tar, TFRecord, LMDB or HDF5 file; or image files",
+        help="a folder with or without class folders, a list file, CSV, COCO, tar, TFRecord, LMDB or HDF5 file; or "
+        "image files",
     )
     command.add_argument(
         "--decode",

@@ -20,6 +20,7 @@ from typing import BinaryIO, TextIO
 from cuaug._runtime.cpu_limits import allowed_cpus
 from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
+from cuaug.commands.progress import Progress
 from cuaug.errors import LoaderError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._index import SUFFIX
@@ -106,6 +107,13 @@ def _list_files(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
         target_folder.mkdir(parents=True, exist_ok=True)
         files = (name for name in sorted(names) if not name.endswith(SUFFIX))
         yield from ((source_folder / name, target_folder / name) for name in files)
+
+
+def _count_files(source: Path) -> int:
+    """The number of files that `_list_files` yields, about: for the progress bar."""
+    return sum(
+        sum(not name.endswith(SUFFIX) for name in names) for *_, names in os.walk(source, followlinks=False)
+    ) or int(source.is_file())
 
 
 def _raise(error: OSError) -> None:
@@ -239,19 +247,25 @@ def _prepare_bytes(data: bytes, name: str, jpegtran: str, outcome: Prepared) -> 
 def prepare(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """Run the command: print the outcome and return the exit status."""
     total, last_report = Prepared(), time.monotonic()
+    progress = Progress(errors, _count_files(options.source) if errors.isatty() else 0)
     try:
         threads = options.threads or allowed_cpus()[0]
         for outcome in prepare_files(options.source, options.target, threads=threads, jpegtran=options.jpegtran):
+            if outcome.unchanged or outcome.unreadable:
+                progress.clear()
             for name, reason in outcome.unchanged:
                 print(f"cuaug prepare: {name} is copied unchanged: {reason}", file=errors)
             for name, reason in outcome.unreadable:
                 print(f"cuaug prepare: {name} cannot be read: {reason}", file=errors)
             total.add(outcome)
-            if time.monotonic() - last_report > _PROGRESS_SECONDS:
+            progress.advance(f"{total.images} JPEGs with restart markers")
+            if not errors.isatty() and time.monotonic() - last_report > _PROGRESS_SECONDS:
                 last_report = time.monotonic()
                 print(f"so far: {total}", file=errors)
     except OSError as error:
+        progress.clear()
         print(f"cuaug prepare: {error}", file=errors)
         return 1
+    progress.clear()
     print(f"{options.target}: {total}", file=out)
     return 1 if total.unreadable else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import itertools
 import math
 import os
@@ -10,7 +11,7 @@ import runpy
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import torch
@@ -19,53 +20,154 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import CpuDecoder, MessageLog, read_header
-from cuaug.drawing import Cell, grid, shrink, to_pixels
+from cuaug.codec import CpuDecoder, DecodedImage, MessageLog, read_header
+from cuaug.commands.progress import Progress
+from cuaug.drawing import Cell, draw_targets, grid, shrink, to_pixels
 from cuaug.errors import CuaugError, DecodeError, LoaderError, TransformError
 from cuaug.sampling.rng import hash_seed
+from cuaug.sources import Files, Source, open_source, optional_method
 from cuaug.sources.files import EXTENSIONS, images_below
+from cuaug.targets import holds_targets
 from cuaug.transforms.normalization import normalization_of
 
 __all__ = ["Cell", "chain_of", "draw", "grid", "preview", "to_image"]
 
 _VIEWS_PER_ROW = 5  # FiveCrop's views; TenCrop's second five are mirrored
-_MAX_ROWS = 64  # more rows make an image of hundreds of megabytes that no viewer opens
+
+
+class _Sample(NamedTuple):
+    """A decoded image (H, W, 3), and its label if that holds boxes, masks or keypoints."""
+
+    path: str
+    pixels: NDArray[np.uint8]
+    target: Any
 
 
 def preview(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """Writes the grid and returns the exit status; errors are one line on `errors`.
 
-    The grid has at most 64 images, evenly chosen.
+    More samples than `options.limit` are evenly chosen.
     """
+    progress = Progress(errors, unit="images")
     try:
         chain = chain_of(options.transforms)
-        paths = _image_paths(options.images)
-        shown = paths if len(paths) <= _MAX_ROWS else [paths[i * len(paths) // _MAX_ROWS] for i in range(_MAX_ROWS)]
-        rows = [
-            _row(path, number, chain, options.columns, options.seed, options.side) for number, path in enumerate(shown)
-        ]
+        source = _open(options.images)
+        count, limit = len(source), options.limit
+        indices = range(count) if count <= limit else [i * count // limit for i in range(limit)]
+        progress.total = len(indices)
+        rows = _rows(source, indices, chain, options, progress)
         grid(rows, options.side).save(options.output)
     except (CuaugError, OSError, ValueError) as error:  # ValueError: Pillow knows no format for this file name
+        progress.clear()
         print(f"cuaug preview: {error}", file=errors)
         return 1
-    selection = "" if shown is paths else f", evenly chosen from {len(paths)}"
+    progress.clear()
+    selection = "" if count <= limit else f", evenly chosen from {count}"
     print(f"{options.output}: {len(rows)} x {options.columns + 1} images{selection}", file=out)
     return 0
 
 
-def _image_paths(arguments: Sequence[str]) -> list[str]:
-    """The paths, and all images below each folder.
+def _open(arguments: Sequence[str]) -> Source:
+    """The paths, and all images below each folder; or another source, given alone.
 
     Raises:
-        LoaderError: a folder has no image.
+        LoaderError: a folder has no image, or the path is no source.
     """
+    (first, *others) = arguments
+    is_images = os.path.isdir(first) or first.lower().endswith(EXTENSIONS)
+    if not others and (not is_images or os.path.isfile(os.path.join(first, "data.mdb"))):
+        return open_source(first)
     paths: list[str] = []
     for path in arguments:
         found = images_below(path) if os.path.isdir(path) else [path]
         if not found:
             raise LoaderError(f"folder {path!r} holds no {', '.join(EXTENSIONS)} file")
         paths += found
-    return paths
+    return Files(paths)
+
+
+def _rows(
+    source: Source, indices: Sequence[int], chain: T.Compose, options: argparse.Namespace, progress: Progress
+) -> list[list[Cell]]:
+    """A row per sample: the image and its results. Mixes take the other samples that are shown.
+
+    Images are shrunk at once to their shown size, to save memory.
+    """
+    first, *later = chain.segments if chain.partners else [chain]
+    names = inspect.signature(T.Compose).parameters
+    settings = {name: value for name, value in chain.target_format.items() if name in names}
+    before_mix, after_mix = T.Compose([first], **settings), T.Compose(later, **settings)
+    rows, unmixed = [], []
+    for number, index in enumerate(indices):
+        sample = _read(source, index)
+        height, width, _ = sample.pixels.shape
+        name = Path(sample.path).name.encode("ascii", "replace").decode()
+        rows.append([_cell(Image.fromarray(sample.pixels), sample.target, f"{name} {width} x {height}", options)])
+        try:
+            results = draw(sample.pixels, before_mix, options.columns, sample.target, seed=options.seed, number=number)
+            if later:
+                unmixed.append(list(results))
+            else:
+                rows[-1] += [_result(result, sample.target, chain, options) for result in results]
+        except TransformError as error:
+            raise TransformError(f"{sample.path}: {error}") from error
+        progress.advance()
+    for column in range(options.columns if later else 0):
+        images = [results[column] for results in unmixed]
+        for row, result, had_target in _mix(images, after_mix, options.seed, column):
+            rows[row].append(_result(result, had_target, chain, options))
+    return rows
+
+
+def _mix(images: list[Any], later: T.Compose, seed: int, column: int) -> Iterator[tuple[int, Any, Any]]:
+    """(row, result, target) of the transforms from a mix on, which take a batch; the last mixes with the first."""
+    targets: list[Any] | None = None
+    if any(isinstance(image, tuple) for image in images):
+        pairs = [image if isinstance(image, tuple) else (image, {}) for image in images]
+        images, targets = [image for image, _ in pairs], [target for _, target in pairs]
+    if len({image.shape for image in images}) > 1:
+        sizes = sorted({image.shape[:2] for image in images})
+        raise TransformError(f"the images before {later.transforms[0]!r:.80} have different sizes: {sizes[:4]}")
+    seeded = T.Compose([later], generator=torch.Generator().manual_seed(hash_seed(seed, -1 - column)))
+    mixed = seeded(np.stack(images)) if targets is None else seeded(np.stack(images), targets)
+    stack, mixed_targets = mixed if targets is not None else (mixed, [None] * len(images))
+    for row, target in enumerate(mixed_targets):
+        result = tuple(views[row] for views in stack) if isinstance(stack, tuple) else stack[row]
+        yield row, result if target is None else (result, target), target
+
+
+def _read(source: Source, index: int) -> _Sample:
+    """A sample, decoded as by a loader."""
+    path_of = optional_method(source, "path")
+    path = f"sample {index}" if path_of is None else os.fspath(path_of(index))
+    decoder = CpuDecoder()
+    try:
+        data, label = source.read(index)
+        if isinstance(data, (str, os.PathLike)):
+            data = Path(data).read_bytes()
+        is_decoded = isinstance(data, np.ndarray) and data.ndim > 1
+        image = DecodedImage(data) if is_decoded else read_header(data)
+        pixels = decoder.decode(image).copy()
+    except DecodeError as error:
+        raise error.at(path, None) from error
+    finally:
+        MessageLog().warn(repr(path), decoder.messages.get(0, []))
+    return _Sample(path, pixels, label if holds_targets(label) else None)
+
+
+def _result(result: Any, target: Any, chain: T.Compose, options: argparse.Namespace) -> Cell:
+    if target is not None:
+        result, target = result
+    image, note = to_image(result, chain)
+    has_one_view = isinstance(result, np.ndarray) and result.ndim == 3
+    caption = f"{image.width} x {image.height} {note}".rstrip()
+    return _cell(image, target if has_one_view else None, caption, options)
+
+
+def _cell(image: Image.Image, target: Any, caption: str, options: argparse.Namespace) -> Cell:
+    shown = shrink(image, options.side)
+    scale = shown.width / image.width, shown.height / image.height
+    return Cell(shown if target is None else draw_targets(shown, target, scale), caption)
 
 
 def chain_of(text: str) -> T.Compose:
@@ -107,38 +209,18 @@ def _line_number(error: BaseException, path: str) -> str:
     return f"line {lines[-1]}: " if lines else ""
 
 
-def _row(path: str, number: int, chain: T.Compose, columns: int, seed: int, side: int) -> list[Cell]:
-    """A file's image and its results, shrunk at once to their shown size to save memory."""
-    pixels = _decode(path)
-    name = Path(path).name.encode("ascii", "replace").decode()
-    cells = [Cell(Image.fromarray(pixels), f"{name} {pixels.shape[1]} x {pixels.shape[0]}")]
-    try:
-        for result in draw(pixels, chain, columns, seed=seed, number=number):
-            image, note = to_image(result, chain)
-            cells.append(Cell(image, f"{image.width} x {image.height} {note}".rstrip()))
-    except TransformError as error:
-        raise TransformError(f"{path}: {error}") from error
-    return [Cell(shrink(cell.image, side), cell.caption) for cell in cells]
+def draw(
+    pixels: NDArray[Any], chain: T.Compose, count: int, target: Any = None, *, seed: int = 0, number: int = 0
+) -> Iterator[Any]:
+    """`count` results of a chain for an image (H, W, 3), a function of the seed and number.
 
-
-def _decode(path: str) -> NDArray[np.uint8]:
-    """(H, W, 3), decoded as by a loader."""
-    data, decoder = Path(path).read_bytes(), CpuDecoder()
-    try:
-        return decoder.decode(read_header(data)).copy()
-    except DecodeError as error:
-        raise error.at(path, None) from error
-    finally:
-        MessageLog().warn(repr(path), decoder.messages.get(0, []))
-
-
-def draw(pixels: NDArray[Any], chain: T.Compose, count: int, *, seed: int = 0, number: int = 0) -> Iterator[Any]:
-    """`count` results of a chain for an image (H, W, 3), a function of the seed and number."""
+    With a target, results are (image, target).
+    """
     generator = torch.Generator().manual_seed(hash_seed(seed, number))
-    seeded = T.Compose(chain.transforms, generator=generator)
+    seeded = T.Compose([chain], generator=generator)
     if chain.partners:  # a batch of one, which is mixed with itself
         return (_first(seeded(pixels[None])) for _ in range(count))
-    return (seeded(pixels) for _ in range(count))
+    return (seeded(pixels) if target is None else seeded(pixels, target) for _ in range(count))
 
 
 def _first(batch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from cuaug import transforms as T
 from cuaug.commands import cli
 from cuaug.commands.preview import Cell, chain_of, draw, grid, to_image
 from tests.codec.images import photo
+from tests.loader.pictures import color_of
+from tests.sources import writers
+from tests.sources.writers import samples
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 GRAY = 119  # the background's levels
@@ -341,3 +345,71 @@ def test_views_of_several_sizes_of_a_mix_are_shown():
     chain = T.Compose([T.MixUp(num_classes=2), T.MultiView([T.CenterCrop(10), T.CenterCrop(20)])])
     picture, _ = to_image(next(draw(photo(40, 60), chain, 1)), chain)
     assert picture.size == (20, 30)
+
+
+# --- sources, targets and mixes ---------------------------------------------------------------------------------------
+
+
+def test_every_source_is_shown(run, tmp_path):
+    content = samples(3)
+    writers.write_files(tmp_path, content)
+    writers.write_shards(tmp_path, content)
+    writers.write_hdf5(tmp_path, content)
+    for name, count in (("table.csv", 3), ("train-{0..1}.tar", 3), ("data.h5", 3), ("list.txt", 3)):
+        status, out, errors = run(str(tmp_path / name), "--transforms", "[]", "--columns", "1", "--side", "8")
+        assert (status, errors) == (0, "") and out.endswith(f"grid.png: {count} x 2 images\n"), name
+        whole = picture(tmp_path)
+        assert all((whole == color_of(sample.number)).all(axis=-1).any() for sample in content), name
+    assert "nothing.csv" in fails(run, str(tmp_path / "nothing.csv"), "--transforms", "[]")
+
+
+def test_the_limit(run, tmp_path):
+    writers.write_files(tmp_path, samples(9))
+    status, out, _ = run(str(tmp_path), "--transforms", "[]", "--columns", "1", "--side", "8", "--limit", "4")
+    assert status == 0 and out.endswith("grid.png: 4 x 2 images, evenly chosen from 9\n")
+
+
+def write_coco(folder: Path) -> Path:
+    """Two images with one box each."""
+    for number in (1, 2):
+        Image.new("RGB", (40, 30)).save(folder / f"{number}.png")
+    data = {
+        "images": [{"id": i, "file_name": f"{i}.png", "height": 30, "width": 40} for i in (1, 2)],
+        "annotations": [{"id": i, "image_id": i, "category_id": 1, "bbox": [4, 10, 8, 16]} for i in (1, 2)],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (folder / "coco.json").write_text(json.dumps(data))
+    return folder / "coco.json"
+
+
+def test_boxes_are_drawn_and_follow(run, tmp_path):
+    path = write_coco(tmp_path)
+    chain = "[T.RandomHorizontalFlip(1)]"
+    status, _, errors = run(str(path), "--transforms", chain, "--columns", "1", "--side", "40")
+    assert (status, errors) == (0, "")
+    whole = picture(tmp_path)
+    original, flipped = (at(whole, column, 6, 30, 40, 40).any(axis=(0, 2)).nonzero()[0] for column in (0, 1))
+    assert original[0] == 4 and flipped[-1] in (35, 36)
+
+
+def test_mixes_mix_the_images_that_are_shown(run, tmp_path):
+    for number, color in enumerate(["red", "lime", "blue"]):
+        Image.new("RGB", (20 + number, 20), color).save(tmp_path / f"{number}.png")
+    chain = "[T.Resize((20, 20)), T.MixUp(alpha=1e6, num_classes=3), T.Normalize(0.5, 0.5)]"
+    status, _, errors = run(str(tmp_path), "--transforms", chain, "--columns", "2", "--side", "20")
+    assert (status, errors) == (0, "")
+    whole, colors = picture(tmp_path), [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    centers = [np.argwhere((whole == color).all(axis=-1)).mean(axis=0) for color in colors]
+    for k, (y, _) in enumerate(centers):
+        mixed = whole[round(y), 6 + 26 + 10].astype(int)
+        expected = np.add(colors[k], colors[(k + 1) % 3]) / 2
+        assert np.abs(mixed - expected).max() <= 2, "each with the next one, the last one with the first"
+    assert "different sizes" in fails(run, str(tmp_path), "--transforms", "[T.CutMix(num_classes=3)]")
+
+
+def test_a_mosaic_of_annotated_images(run, tmp_path):
+    path = write_coco(tmp_path)
+    chain = "[T.Resize((30, 40)), T.Mosaic(48)]"
+    status, _, errors = run(str(path), "--transforms", chain, "--columns", "2", "--side", "48")
+    assert (status, errors) == (0, "")
+    assert at(picture(tmp_path), 1, 6, 48, 48, 48).any(), "boxes on black images"
