@@ -23,9 +23,11 @@ class Pairs(ReprMixin):
     `DecodeOptions` limit masks, too.
 
     Args:
-        images, masks: the folders.
-        image_suffix, mask_suffix: ends of the names, before the extension, that are not part of the common name, such
-            as "_mask". Files without the suffix are left out.
+        images: folder of the images.
+        masks: folder of the masks.
+        image_suffix: end of the images' names, before the extension, that is not part of the common name. Files
+            without it are left out.
+        mask_suffix: the same of the masks' names, such as "_mask".
 
     Raises:
         LoaderError: a folder cannot be listed or holds no such file; a file has no partner, or two of one name.
