@@ -36,9 +36,7 @@ from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.targets import TargetNameError
 from cuaug.targets.label_files import put_pictures
-from cuaug.targets.names import TargetFormat
 from cuaug.transforms.execute import typed_segment
-from cuaug.transforms.pictures import refuse_pictures
 
 __all__ = ["Job"]
 
@@ -263,19 +261,14 @@ class Job:
     def _read_labels(self, positions: range) -> None:
         """Reads the masks and further pictures that labels name."""
         config, samples = self.config, self._samples
-        format = TargetFormat(**config.transforms.target_format)
         for k in positions:
-            item = self._items[k]
-            if item is None:
-                continue
             try:
-                label, pictures = config.reader.labels.split(samples.labels[k], format)
-                if pictures:
-                    refuse_pictures(config.transforms.segments)
-                    self._check_cache()
-                    size = item.height, item.width
-                    samples.pictures[k] = config.reader.labels.decode(pictures, size, config.fancy_upsampling)
-                samples.labels[k] = label
+                if (item := self._items[k]) is not None:
+                    label = samples.labels[k]
+                    samples.labels[k], pictures = config.reader.read_label(
+                        label, item, config.transforms, config.fancy_upsampling
+                    )
+                    samples.pictures |= {k: pictures} if pictures else {}
             except DecodeError as error:
                 self._items[k] = None
                 self.add_error(k, error.with_traceback(None))
@@ -328,7 +321,7 @@ class Job:
 
     def _move_targets(self, positions: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:
         """Moves boxes, masks and keypoints of the samples' labels, and their further pictures, with their images."""
-        self._check_cache()
+        self.config.reader.refuse_shrunken_targets()
         moved, samples = planned.targets.mover(planned.tables), self._samples
         run_picture = PictureExecutor(planned, self.config.layout).run if samples.pictures else None
 
@@ -354,15 +347,6 @@ class Job:
                         self.add_error(k, DecodeError(str(error)))
 
         self._submit_tasks(len(positions), move, then)
-
-    def _check_cache(self) -> None:
-        """Refuses a cache of smaller images, in whose plan targets and further pictures would have the wrong size."""
-        cache = self.config.reader.decoded
-        if cache is not None and cache.short_side is not None:
-            raise LoaderError(
-                f"cache: short_side={cache.short_side} scales images down, but not their boxes, masks, keypoints "
-                "and further pictures; use a DecodedCache without short_side"
-            )
 
     # --- running, filling, finishing --------------------------------------------------------------------------------
 

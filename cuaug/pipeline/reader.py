@@ -23,6 +23,10 @@ from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
 from cuaug.sources import Source, optional_method
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes, read_files
+from cuaug.targets.label_files import KeyPath
+from cuaug.targets.names import TargetFormat
+from cuaug.transforms import Compose
+from cuaug.transforms.pictures import refuse_pictures
 
 __all__ = ["Item", "PendingCacheEntry", "Reader", "plan_shrinking"]
 
@@ -260,6 +264,34 @@ class Reader:
             raise DecodeError(
                 f"the image is {image.height} x {image.width} pixels (height x width), but its annotations are of "
                 f"{height} x {width}{hint}"
+            )
+
+    def read_label(
+        self, label: Any, item: Item, chain: Compose, fancy_upsampling: bool
+    ) -> tuple[Any, dict[KeyPath, NDArray[np.uint8]]]:
+        """Reads the masks of a label, and decodes its further pictures.
+
+        Returns:
+            The label without its pictures; the label itself if it names no files. And the pictures, (H, W, 3) each.
+
+        Raises:
+            DecodeError: a file cannot be read, or has another size than the image.
+            TransformError: the chain does not take pictures, or a value is no picture.
+            LoaderError: the cache scales images down, or too many files are open.
+        """
+        label, pictures = self.labels.split(label, TargetFormat(**chain.target_format))
+        if not pictures:
+            return label, {}
+        refuse_pictures(chain.segments)
+        self.refuse_shrunken_targets()
+        return label, self.labels.decode(pictures, (item.height, item.width), fancy_upsampling)
+
+    def refuse_shrunken_targets(self) -> None:
+        """Raises a LoaderError if the cache scales images down, so that targets and pictures have other sizes."""
+        if self.decoded is not None and self.decoded.short_side is not None:
+            raise LoaderError(
+                f"cache: short_side={self.decoded.short_side} scales images down, but not their boxes, masks, "
+                "keypoints and further pictures; use a DecodedCache without short_side"
             )
 
     def path(self, index: int) -> str | None:

@@ -84,7 +84,7 @@ def check(image: torch.Tensor, target: dict[str, Any]) -> int:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_detection_end_to_end(tmp_path, threads):
     data = source(tmp_path, masks=True)
-    with Loader(data, TRAINING, batch_size=4, shuffle=True, device="cpu", threads=threads) as loader:
+    with Loader(data, TRAINING, batch_size=4, shuffle=True, seed=0, device="cpu", threads=threads) as loader:
         boxes = 0
         for _ in range(4):
             seen = []
@@ -113,7 +113,7 @@ def test_targets_are_independent_of_the_batch(tmp_path):
 
 def test_a_replacement_brings_its_own_targets(tmp_path):
     data = source(tmp_path, masks=True, damaged=(1, 6, 7))
-    with Loader(data, TRAINING, batch_size=5, device="cpu", on_error="replace") as loader:
+    with Loader(data, TRAINING, batch_size=5, seed=0, device="cpu", on_error="replace") as loader:
         replaced = 0
         for batch in loader:
             for image, target, index, valid in zip(*batch, batch.indices.tolist(), batch.valid.tolist(), strict=True):
@@ -173,7 +173,7 @@ def test_a_cache_that_scales_images_is_refused(tmp_path):
         pytest.raises(LoaderError, match="short_side=32 scales images down, but not their boxes"),
     ):
         next(iter(loader))
-    with Loader(source(tmp_path, masks=True), TRAINING, batch_size=4, device="cpu", cache="decoded") as loader:
+    with Loader(source(tmp_path, masks=True), TRAINING, batch_size=4, seed=0, device="cpu", cache="decoded") as loader:
         for _ in range(2):
             for images, targets in loader:
                 assert all(check(image, target) >= 0 for image, target in zip(images, targets, strict=True))
