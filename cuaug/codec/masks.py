@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.codec._pillow import error_message, pillow_open
+from cuaug.codec.image import read_header
 from cuaug.errors import DecodeError
 from cuaug.limits import check_pixels
 
@@ -36,10 +37,9 @@ def decode_mask(data: bytes, max_pixels: int, name: str) -> NDArray[Any]:
     Raises:
         DecodeError: no mask, damaged, too large, or of several frames or color channels.
     """
+    read_header(data, apply_exif=False, max_pixels=max_pixels)  # also bounds work that a small size hides
     image = pillow_open(data)
     check_pixels(image.height, image.width, max_pixels)
-    if getattr(image, "n_frames", 1) > 1:
-        raise DecodeError(f"a mask must be one image, but the file has {image.n_frames} frames")
     if image.mode not in _MODES:
         raise DecodeError(
             f"a mask must be a gray or palette image, whose values are class numbers, not of mode {image.mode!r}"
@@ -48,9 +48,12 @@ def decode_mask(data: bytes, max_pixels: int, name: str) -> NDArray[Any]:
         _warned.add("JPEG")
         log.warning("%s: a JPEG changes the class numbers of a mask near edges; PNG keeps them", name)
     try:
+        frames = getattr(image, "n_frames", 1)
         array = mask_array(image)
     except Exception as error:  # Pillow's parsers raise any exception type on a damaged file
         raise DecodeError(error_message(error)) from error
+    if frames > 1:
+        raise DecodeError(f"a mask must be one image, but the file has {frames} frames")
     if data.startswith(_PNG_SIGNATURE) and data[25] == _PNG_GRAY and data[24] in _PNG_FACTORS:
         array //= _PNG_FACTORS[data[24]]
     return array

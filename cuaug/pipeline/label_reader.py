@@ -24,13 +24,12 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_pixels
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.targets.label_files import KeyPath, is_file, is_pil, read_masks, take_pictures
-from cuaug.targets.names import TargetFormat, TargetNameError
+from cuaug.targets.names import IMAGE_SUFFIXES, TargetFormat, TargetNameError
 
 __all__ = ["LabelReader"]
 
 # Labels without files; most labels are class numbers.
 _PLAIN_TYPES = frozenset({int, float, bool, type(None), np.ndarray, np.int64, torch.Tensor, list})
-_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm", ".jp2")
 
 
 class LabelReader:
@@ -133,7 +132,7 @@ def _refuse_image_path(label: Any) -> None:
     if not isinstance(label, (str, os.PathLike)):
         return
     path = os.fsdecode(label)
-    if path.lower().endswith(_IMAGE_SUFFIXES) and os.path.isfile(path):
+    if path.lower().endswith(IMAGE_SUFFIXES) and os.path.isfile(path):
         raise TargetNameError(
             f"the label {path!r} is the path of an image: if it is the image's mask, pass {{'mask': path}} or use "
             "cuaug.sources.Pairs(images, masks); if it is only a name, pass {'path': path}"

@@ -7,6 +7,7 @@ moves.
 from __future__ import annotations
 
 import numbers
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import torch
 from cuaug.errors import TransformError
 
 __all__ = [
+    "IMAGE_SUFFIXES",
     "TargetFormat",
     "TargetNameError",
     "ambiguous_rows",
@@ -27,6 +29,9 @@ __all__ = [
 ]
 
 Size = tuple[int, int]  # (height, width)
+
+#: Endings of names of image files.
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm", ".jp2")
 
 _ROWS = (np.ndarray, torch.Tensor, list, tuple)
 
@@ -243,6 +248,13 @@ def _looks_like_segmentation(value: Any) -> bool:
     return "counts" in value if isinstance(value, Mapping) else hasattr(value, "getpixel")
 
 
+def _looks_like_mask(value: Any) -> bool:
+    """Whether the value holds masks, or is the path of one."""
+    if isinstance(value, (str, os.PathLike)):
+        return os.fsdecode(value).lower().endswith(IMAGE_SUFFIXES)
+    return _looks_like_segmentation(value)
+
+
 def _has_rows(value: Any) -> bool:
     return isinstance(value, _ROWS) and getattr(value, "ndim", 1) > 0 and len(value) > 0
 
@@ -288,7 +300,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(
         _OUTLINES,
         _Rule(
-            _looks_like_segmentation,
+            _looks_like_mask,
             'looks like masks or outlines, but only "masks", (K, H, W), of instances and a "mask", (H, W), of classes '
             "move with their image: convert it to masks",
         ),
@@ -296,7 +308,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(
         _MASKS,
         _Rule(
-            _looks_like_segmentation,
+            _looks_like_mask,
             'looks like a mask, but only "masks", (K, H, W), of instances and a "mask", (H, W), of classes move with '
             "their image: rename it, or list its name in Compose(..., masks=(name,))",
         ),

@@ -95,7 +95,7 @@ def test_other_values_under_box_names_pass_unchanged(value):
     assert moved(target)["bbox"] is value and moved([target])[0]["bbox"] is value
 
 
-@pytest.mark.parametrize("value", [None, 3, "1.png", [], [1, 2], ["1.png"], np.zeros(3), {"a": 1}])
+@pytest.mark.parametrize("value", [None, 3, "1.txt", [], [1, 2], ["1.png"], np.zeros(3), {"a": 1}])
 def test_other_values_under_segmentation_pass_unchanged(value):
     assert moved({"segmentation": value})["segmentation"] is value
 
@@ -152,6 +152,13 @@ def test_images_in_lists_are_refused(items):
     with pytest.raises(TransformError, match=r"frames is a list with boxes, masks, keypoints or images.*pass_through"):
         moved({"frames": items})
     assert moved({"frames": items}, pass_through=("frames",))["frames"] is items
+
+
+@pytest.mark.parametrize("name", ["depth", "gt_seg_map", "segmentation"])
+def test_mask_files_under_unknown_names_are_refused(name):
+    with pytest.raises(TransformError, match=rf"{name} looks like .*mask.*pass_through=\('{name}',\)"):
+        moved({name: "masks/1.PNG"})
+    assert moved({name: "masks/1.PNG", "path": "1.png"}, pass_through=(name,))[name] == "masks/1.PNG"
 
 
 def test_arrays_of_another_size_pass_unchanged():
