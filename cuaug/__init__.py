@@ -88,13 +88,15 @@ _MODULE_OF = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'cuaug' has no attribute {name!r}")
-    globals()[name] = value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    return value
+if not TYPE_CHECKING:  # type checkers shall refuse unknown names
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(_MODULES[name])
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'cuaug' has no attribute {name!r}")
+        globals()[name] = value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
