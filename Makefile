@@ -3,6 +3,7 @@
 #   make demo       train on real photos, beside a Pillow DataLoader; writes preview.png
 #   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
 #   make test-fast  the everyday subset
+#   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
 #   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
 #   make clean      remove what was built
 
@@ -11,11 +12,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The development version. The CPU build, where the package index has one by that number.
 TORCH ?= torch==2.13.0
+# An environment of its own: torchvision needs the torch that it was built for. This CUDA build also runs on CPUs.
+TORCHVISION_VENV := .venv-torchvision
+TORCHVISION ?= torch==2.14.1 torchvision==0.29.1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast lint bench clean
+.PHONY: all demo test test-fast test-torchvision lint bench clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -41,6 +45,16 @@ test: lint
 test-fast: $(VENV)/installed-test
 	HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
 
+$(TORCHVISION_VENV)/installed: Makefile
+	test -x $(TORCHVISION_VENV)/bin/python || $(PYTHON) -m venv $(TORCHVISION_VENV)
+	$(TORCHVISION_VENV)/bin/pip install --quiet $(TORCHVISION) numpy pillow "nvidia-nvimgcodec-cu12>=0.9,<0.10" \
+		"pytest>=8" pytest-timeout "pytest-xdist[psutil]>=3.5" "hypothesis>=6.100"
+	touch $@
+
+# Python finds cuaug in the working directory, with the kernels that $(VENV) compiled.
+test-torchvision: $(VENV)/installed-test $(TORCHVISION_VENV)/installed
+	$(TORCHVISION_VENV)/bin/python -m pytest -n logical --dist worksteal tests/torchvision
+
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/end_to_end.py --suite all --out benchmarks/results
 	$(BIN)/python benchmarks/decode.py --out benchmarks/results
@@ -48,4 +62,4 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png
+	rm -rf $(VENV) $(TORCHVISION_VENV) build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png
