@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from PIL import Image
 
 from cuaug import Loader, TransformError
 from cuaug import transforms as T
-from tests.targets import fake_tv_tensors as tv
 
 H, W = 20, 30
 BOXES = [[1.0, 2.0, 11.0, 8.0]]
@@ -164,17 +162,6 @@ def test_mask_files_under_unknown_names_are_refused(name):
 def test_arrays_of_another_size_pass_unchanged():
     target = {"features": np.zeros((W, H)), "matrix": np.eye(3), "scores": torch.zeros(H), "text": "depth", "n": 3}
     assert all(moved(target)[name] is value for name, value in target.items())
-
-
-def test_tv_tensor_images_are_refused(monkeypatch):
-    class Picture(torch.Tensor):
-        pass
-
-    module = tv.module()
-    module.Image = Picture
-    monkeypatch.setitem(sys.modules, "torchvision.tv_tensors", module)
-    with pytest.raises(TransformError, match=r"other is a tv_tensors.Picture.*images.*pass_through"):
-        moved({"other": torch.zeros(3, 5, 5).as_subclass(Picture)})
 
 
 # --- masks= and pass_through= -----------------------------------------------------------------------------------------
