@@ -44,9 +44,12 @@ __all__ = [
     "empty",
     "is_clip",
     "is_image",
+    "is_image_type",
     "is_typed_image",
     "open_images",
+    "read_pil",
     "split_channels",
+    "to_tensor",
     "to_uint16",
     "type_of",
 ]
@@ -155,6 +158,16 @@ def is_image(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return _tv_tensor_kind(type(value)) in (None, "Image", "Video")
     return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__") or is_typed_image(value)
+
+
+def is_image_type(type_: type) -> bool:
+    """Whether images may have a type: tensors, arrays, PIL images, and torchvision's Image and Video."""
+    pillow = sys.modules.get("PIL.Image")
+    if pillow is not None and issubclass(type_, pillow.Image):
+        return True
+    if issubclass(type_, np.ndarray):
+        return True
+    return issubclass(type_, torch.Tensor) and _tv_tensor_kind(type_) in (None, "Image", "Video")
 
 
 @functools.lru_cache(maxsize=64)
@@ -318,9 +331,23 @@ def _open_cupy(array: Any) -> InputImages:
     return _open_array(array, to_torch, to_cupy)
 
 
-def _open_pil(image: Any) -> InputImages:
-    from PIL import Image
+def to_tensor(image: Any) -> torch.Tensor:
+    """A tensor (..., C, H, W) of the pixels of any input, without a change of values."""
+    if isinstance(image, torch.Tensor):
+        return image
+    if isinstance(image, np.ndarray):
+        pixels = _from_numpy(image)
+    else:
+        pixels = read_pil(image) if is_typed_image(image) else torch.from_dlpack(image)
+    return pixels[None] if pixels.ndim == 2 else pixels.movedim(-1, -3)
 
+
+def read_pil(image: Any) -> torch.Tensor:
+    """The pixels of a PIL image, (H, W) or (H, W, C), uint8 or uint16.
+
+    Raises:
+        TransformError: the mode has no fixed range, or needs a conversion that is the user's choice.
+    """
     if image.mode in ("I", "F"):  # convert("RGB") would clip these, mostly to white or black
         raise TransformError(
             f"image: a PIL image of mode {image.mode!r} has no fixed range: pass an array scaled as you need"
@@ -329,11 +356,16 @@ def _open_pil(image: Any) -> InputImages:
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
     kept = {"1": "L", "La": "LA", "RGBa": "RGBA", "RGBX": "RGB"}.get(image.mode, image.mode)
     if kept.startswith("I;16"):
-        pixels = torch.from_numpy(np.asarray(image).astype(np.uint16))
-    elif kept in ("L", "LA", "RGB", "RGBA"):
-        pixels = torch.from_numpy(np.array(image if image.mode == kept else image.convert(kept)))
-    else:
-        raise TransformError(f"image: a PIL image of mode {image.mode!r} must be converted first: image.convert('RGB')")
+        return torch.from_numpy(np.asarray(image).astype(np.uint16))
+    if kept in ("L", "LA", "RGB", "RGBA"):
+        return torch.from_numpy(np.array(image if image.mode == kept else image.convert(kept)))
+    raise TransformError(f"image: a PIL image of mode {image.mode!r} must be converted first: image.convert('RGB')")
+
+
+def _open_pil(image: Any) -> InputImages:
+    from PIL import Image
+
+    pixels = read_pil(image)
 
     def finish(result: torch.Tensor) -> Any:
         result = result[0]

@@ -115,9 +115,17 @@ CASES = {
         "T.MultiView([T.RandomResizedCrop((56, 72))] * 4)",
     ],
 }
-#: Base classes, and transforms that change nothing without targets or clips.
+#: Base classes, and transforms that change no colour image without targets or clips.
 HIDDEN = {"BatchTransform", "RandomTransform", "Transform", "CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"} | {
-    "UniformTemporalSubsample"
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
+    "ConvertBoundingBoxFormat",
+    "Identity",
+    "PILToTensor",
+    "RGB",
+    "ToImage",
+    "ToPureTensor",
+    "UniformTemporalSubsample",
 }
 DRAWS = 4
 HEIGHT, WIDTH = 112, 144

@@ -178,7 +178,7 @@ class Samples:
             )
             images, labels = images._replace(tensors=stacks), mixed_labels or labels
         positions = positions[positions < self.own]
-        collated = config.collate(labels[: max(len(positions), 1)])
+        collated = config.collate(chain.convert_targets(labels[: max(len(positions), 1)]))
         batch = Batch(
             images.first(len(positions)).batch_images,
             collated if len(positions) else empty_labels(collated),

@@ -58,7 +58,9 @@ class Trace:
 
     def again(self) -> Trace:
         """A trace for planning the same chain once more, for other channels of the same images."""
-        return Trace(self._replay, first=self.first)
+        trace = Trace(self._replay, first=self.first)
+        trace.frames = self.frames
+        return trace
 
     @property
     def next(self) -> int:

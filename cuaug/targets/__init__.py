@@ -6,11 +6,13 @@ names.py         the names that move, stay, belong to instances, or are refused
 fields.py        boxes, keypoints and masks of one sample, from and to the user's arrays
 label_files.py   masks and further pictures in labels, which a Loader reads
 masks.py         masks through the kernels
+convert.py    converts targets when the chain is done
 merge.py         merges targets of several images, for mosaics and pasted instances
 """
 
+from cuaug.targets.convert import TargetConversion
 from cuaug.targets.names import TargetNameError
 from cuaug.targets.parse import holds_targets
 from cuaug.targets.targets import Targets
 
-__all__ = ["TargetNameError", "Targets", "holds_targets"]
+__all__ = ["TargetConversion", "TargetNameError", "Targets", "holds_targets"]

@@ -64,6 +64,11 @@ class UserArray:
         if self.array.dtype.kind not in "biuf":
             raise ValueError(f"of dtype {self.array.dtype}")
 
+    @property
+    def original(self) -> Any:
+        """The user's value."""
+        return self._value
+
     def like(self, array: Array, size: Size) -> Any:
         """The array in the type of the user's value; `size` becomes the canvas size of a tv_tensor."""
         value = self._value
@@ -187,6 +192,17 @@ class Boxes(Field):
             size: (height, width) of the new image.
         """
         return self._user_array.like(self._to_own_dtype(boxes if keep is None else boxes[keep]), size)
+
+    def in_format(self, format: str) -> Any:
+        """The boxes in another format, in the user's type."""
+        value = self._user_array.original
+        corners = to_corners([self])
+        boxes = self._to_own_dtype(_convert(corners, format, _FROM_CORNERS))
+        if not self.is_typed:
+            return self._user_array.like(boxes, (0, 0))
+        result = self._user_array.like(boxes, value.canvas_size)
+        result.format = type(value.format)[format.upper()]
+        return result
 
     def rebuild_from_corners(self, corners: Array, keep: Array | None, size: Size, format: str) -> Any:
         """As `rebuild`, from (K, 4) xyxy, written in `format`."""

@@ -30,6 +30,7 @@ from cuaug.targets.names import (
 
 __all__ = [
     "Group",
+    "container_format",
     "holds_targets",
     "is_mapping",
     "items_of",
@@ -76,7 +77,7 @@ class Group:
         self._container, self._format, self._labels, self._path = container, format, labels, path
         self.fields: dict[Any, Field] = {}
         self.groups: dict[Any, Group] = {}
-        box_format = _container_format(container, format.box_format)
+        box_format = container_format(container, format.box_format)
         for key, value in items_of(container):
             name = self._name(key)
             if format.passes(key, name):
@@ -312,7 +313,8 @@ def _is_class_mask(container: Any, key: Any, mask: torch.Tensor) -> bool:
     return key != "masks" and not has_boxes
 
 
-def _container_format(container: Any, default: str) -> str:
+def container_format(container: Any, default: str) -> str:
+    """The format of a dict's "boxes", which a "format" beside them may say."""
     if is_mapping(container) and "boxes" in container and container.get("format") is not None:
         return _parse_format(container["format"], "format")
     return default

@@ -19,6 +19,7 @@ auto.py, augmix.py            automatic augmentation, with the tables of policie
 mixes.py, mosaic.py           transforms of several samples
 boxes.py, views.py, clips.py  detection transforms; several views of an image; frames of clips
 inputs.py                     the arguments of a call
+conversions.py, keypoints.py  torchvision's conversions of types; keypoints
 arguments.py                  argument checks
 matrices.py, illuminants.py   warp matrices; illuminant colors
 migration_hints.py            replacements for missing torchvision names
@@ -66,6 +67,15 @@ from cuaug.transforms.color_jitter import (
 )
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.containers import RandomApply, RandomChoice, RandomOrder, SomeOf
+from cuaug.transforms.conversions import (
+    RGB,
+    ClampBoundingBoxes,
+    ConvertBoundingBoxFormat,
+    Identity,
+    PILToTensor,
+    ToImage,
+    ToPureTensor,
+)
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.elastic import ElasticTransform, GridDistortion
 from cuaug.transforms.erase import CoarseDropout, GridMask, RandomErasing, RandomMask
@@ -83,6 +93,7 @@ from cuaug.transforms.geometry import (
     RandomZoomOut,
     Rot90,
 )
+from cuaug.transforms.keypoints import ClampKeyPoints
 from cuaug.transforms.migration_hints import TRANSFORMS, missing_name
 from cuaug.transforms.mixes import CutMix, MixUp
 from cuaug.transforms.mosaic import CopyPaste, Mosaic
@@ -96,14 +107,18 @@ __all__ = [
     "D4",
     "JPEG",
     "LUT",
+    "RGB",
     "AugMix",
     "AutoAugment",
     "AutoAugmentPolicy",
     "BatchTransform",
     "CenterCrop",
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
     "CoarseDropout",
     "ColorJitter",
     "Compose",
+    "ConvertBoundingBoxFormat",
     "ConvertColor",
     "CopyPaste",
     "CutMix",
@@ -116,6 +131,7 @@ __all__ = [
     "Grayscale",
     "GridDistortion",
     "GridMask",
+    "Identity",
     "InterpolationMode",
     "Lambda",
     "MedianBlur",
@@ -124,6 +140,7 @@ __all__ = [
     "MotionBlur",
     "MultiView",
     "Normalize",
+    "PILToTensor",
     "Pad",
     "PlanckianJitter",
     "RGBShift",
@@ -170,6 +187,8 @@ __all__ = [
     "SomeOf",
     "TenCrop",
     "ToDtype",
+    "ToImage",
+    "ToPureTensor",
     "Transform",
     "TrivialAugmentWide",
     "UniformTemporalSubsample",

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cuaug.errors import TransformError
+from cuaug.interop import is_image_type
 from cuaug.plan import Plan, Trace, Where
 from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG
+from cuaug.targets.convert import map_types
 from cuaug.transforms import arguments
 
 __all__ = ["BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
@@ -71,13 +73,13 @@ class Transform:
         """The `BatchTransform` that runs this transform; None: the plan runs it."""
         return None
 
-    def select_frames(self, clips: Any) -> Any:
-        """The frames of clips, (..., T, C, H, W), that this transform and those it holds keep."""
+    def prepare(self, image: Any) -> Any:
+        """The input of a call as this transform and those it holds convert it, before the chain begins."""
         inner = getattr(self, "transforms", ())
         for transform in inner if isinstance(inner, (list, tuple)) else ():
             if isinstance(transform, Transform):
-                clips = transform.select_frames(clips)
-        return clips
+                image = transform.prepare(image)
+        return image
 
     def range_after(self, is_float: bool, normalized: bool) -> tuple[bool, bool]:
         """Whether images are floats after this transform and those it holds, and whether they leave [0, 1]."""
@@ -196,19 +198,33 @@ class Lambda(BatchTransform):
     Args:
         function: takes a tensor (N, C, H, W), uint8 or floating point, on the chain's device, and returns a tensor
             whose first axis is N. The function must not write to its argument. On CUDA it runs on the current stream.
-            At the end of a chain it may return any tensor of length N.
+            At the end of a chain it may return any tensor of length N. Parameters of an `nn.Module` get no gradients.
+        types_to_transform: types as in torchvision. The function then also takes each value of these types in the
+            targets, in dicts, tuples and lists at any depth. It takes the batch of images if a type is `torch.Tensor`,
+            a NumPy array, a PIL image, or torchvision's Image or Video.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, function: Callable[[Any], Any], *types_to_transform: type) -> None:
         if not callable(function):
             raise TransformError(f"function must be a function of a batch of images, not {function!r}")
+        for kind in types_to_transform:
+            if not isinstance(kind, type):
+                raise TransformError(f"types_to_transform must be types, not {kind!r}")
         self.function = function
+        self.types_to_transform = types_to_transform
+        self._takes_images = not types_to_transform or any(map(is_image_type, types_to_transform))
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
-        return self.function(images), targets
+        with torch.no_grad():
+            new = self.function(images) if self._takes_images else images
+            if targets is not None and self.types_to_transform:
+                targets = [map_types(self.function, target, self.types_to_transform) for target in targets]
+        return new, targets
 
     def __repr__(self) -> str:
-        return f"Lambda(function={getattr(self.function, '__qualname__', self.function)})"
+        shown = [f"function={getattr(self.function, '__qualname__', self.function)}"]
+        shown += [f"{kind.__module__}.{kind.__qualname__}" for kind in self.types_to_transform]
+        return f"Lambda({', '.join(shown)})"
 
 
 def check_transforms(transforms: Iterable[Transform]) -> list[Transform]:

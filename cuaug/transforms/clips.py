@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from cuaug.errors import TransformError
+from cuaug.interop import is_clip
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
@@ -32,15 +33,17 @@ class UniformTemporalSubsample(Transform):
     def __init__(self, num_samples: int) -> None:
         self.num_samples = arguments.integer("num_samples", num_samples, 1)
 
-    def select_frames(self, clips: Any) -> Any:
-        is_tensor = isinstance(clips, torch.Tensor)
+    def prepare(self, image: Any) -> Any:
+        if not is_clip(image):
+            return image  # `plan` raises
+        is_tensor = isinstance(image, torch.Tensor)
         axis = -4 if is_tensor else 1
         # As torchvision: float32, so that the truncated numbers agree.
-        numbers = torch.linspace(0, clips.shape[axis] - 1, self.num_samples).long()
+        numbers = torch.linspace(0, image.shape[axis] - 1, self.num_samples).long()
         if not is_tensor:
-            return clips[:, numbers.numpy()]
-        frames = clips.as_subclass(torch.Tensor).index_select(axis, numbers.to(clips.device))
-        return frames.as_subclass(type(clips))
+            return image[:, numbers.numpy()]
+        frames = image.as_subclass(torch.Tensor).index_select(axis, numbers.to(image.device))
+        return frames.as_subclass(type(image))
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         if not rng.is_clip:

@@ -18,8 +18,11 @@ from cuaug.interop import disable_compile
 from cuaug.plan import BOX_FORMATS, Plan, Replay, Trace
 from cuaug.plan.trace import is_recorded_step
 from cuaug.sampling.rng import SampleRNG
+from cuaug.targets import TargetConversion
+from cuaug.targets.names import TargetFormat
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, check_transforms
+from cuaug.transforms.conversions import ConvertBoundingBoxFormat, ToPureTensor, as_pure
 from cuaug.transforms.inputs import Inputs
 
 __all__ = ["Compose"]
@@ -108,7 +111,11 @@ class Compose(Transform):
                 raise TransformError("transforms must hold at most one transform that makes several images of one")
             chains = [self, *(item for item in nested if isinstance(item, Compose))]
             target_format = _merge_settings(chains, nested)
-            cached = self._cached = _Structure(nested, math.prod(views), target_format, [])
+            formats = [item.format for item in nested if isinstance(item, ConvertBoundingBoxFormat)]
+            conversion = TargetConversion(
+                formats[-1] if formats else None, any(isinstance(item, ToPureTensor) for item in nested)
+            )
+            cached = self._cached = _Structure(nested, math.prod(views), target_format, conversion, [])
         return cached
 
     @property
@@ -144,6 +151,13 @@ class Compose(Transform):
     def target_format(self) -> dict[str, Any]:
         """The keyword arguments of `Targets`."""
         return self._structure().target_format
+
+    def convert_targets(self, targets: list[Any]) -> list[Any]:
+        """Convert the targets that come out of the chain, as `ConvertBoundingBoxFormat` and `ToPureTensor` say."""
+        if not (conversion := self._structure().conversion):
+            return targets
+        target_format = TargetFormat(**self.target_format)
+        return [conversion.convert(target, target_format) for target in targets]
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         for transform in self.transforms:
@@ -211,7 +225,9 @@ class Compose(Transform):
         trace = make_trace(inputs)
         seed, epoch = draw_seed(self.generator)
         image, targets = run_chain(self.segments, inputs.image, inputs.targets, self.target_format, seed, epoch, trace)
-        return inputs.result(image, targets), inputs, trace
+        if self._structure().conversion.is_pure:
+            image = as_pure(image)
+        return inputs.result(image, None if targets is None else self.convert_targets(targets)), inputs, trace
 
     def __getstate__(self) -> dict[str, Any]:
         # A generator does not pickle into a spawned worker. Its state does, as bytes: torch shares tensors by handle.
@@ -256,6 +272,7 @@ class _Structure(NamedTuple):
     nested: list[Any]
     views: int
     target_format: dict[str, Any]
+    conversion: TargetConversion
     segments: list[Compose | BatchTransform]
 
 

@@ -36,15 +36,18 @@ def run_chain(
     Each further picture in the targets is planned anew, for its own channels and dtype. The same random numbers and the
     same boxes give the same parameters.
     """
-    if is_clip(images):
-        images = _select_frames(segments, images)
+    for segment in segments:
+        images = segment.prepare(images)
     opened = open_images(images)
     frames = trace.frames = opened.frames
+    for segment in segments if is_clip(images) else ():
+        if isinstance(segment, BatchTransform) and segment.partners:
+            raise TransformError(f"{segment!r} mixes images, not clips: apply it to the images of a batch")
     pictures = Pictures(targets or (), target_format)
     if pictures.paths:
         refuse_pictures(segments)
         if is_clip(images):
-            raise TransformError("images: further pictures belong to images, not to clips: pass several clips as one")
+            raise TransformError("images: further pictures belong to images, not to clips")
     # All frames of a clip draw as one sample, and each takes a copy of its target.
     given = None if targets is None else [target for target in pictures.targets for _ in range(frames)]
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)) // frames, is_clip=is_clip(images))
@@ -60,19 +63,6 @@ def run_chain(
     finished = [opened.finish(stack) for stack in stacks]
     moved = None if moved is None else moved[::frames]
     return finished[0] if len(stacks) == 1 else tuple(finished), moved
-
-
-def _select_frames(segments: Segments, clips: Any) -> Any:
-    """The frames that `UniformTemporalSubsample` keeps.
-
-    Raises:
-        TransformError: the chain mixes images.
-    """
-    for segment in segments:
-        if isinstance(segment, BatchTransform) and segment.partners:
-            raise TransformError(f"{segment!r} mixes images, not clips: apply it to the images of a batch")
-        clips = segment.select_frames(clips)
-    return clips
 
 
 def typed_segment(segments: Segments) -> int:

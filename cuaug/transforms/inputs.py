@@ -7,8 +7,7 @@ target itself, several are a tuple or a dict. Those of a batch are split into on
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 
 from cuaug.errors import TransformError
 from cuaug.interop import count_images, is_image, is_typed_image
-from cuaug.targets.parse import moves_with_image
+from cuaug.targets.parse import items_of, moves_with_image, rebuild_container
 
 __all__ = ["Inputs"]
 
@@ -110,7 +109,9 @@ class Inputs:
             new |= targets[0]
         else:
             new |= zip(self._others, targets if len(self._others) == 1 else targets[0], strict=True)
-        return _rebuild(self._container, new)
+        if isinstance(self._container, list):
+            return [new[place] for place in range(len(new))]
+        return rebuild_container(self._container, {key: new[key] for key, _ in items_of(self._container)})
 
 
 def _find_in_dict(values: Mapping[Any, Any], targets: Sequence[str]) -> Any:
@@ -146,21 +147,6 @@ def _find_in_sequence(values: Sequence[Any]) -> int:
             "the chain on each image, or pass (image, target) as a tuple"
         )
     return images[0]
-
-
-def _rebuild(container: Any, new: Mapping[Any, Any]) -> Any:
-    """A container like the one of the call, with other values."""
-    if isinstance(container, Mapping):
-        values = {key: new[key] for key in container}
-        if type(container) is dict or not isinstance(container, MutableMapping):
-            return values
-        result = copy(container)
-        result.update(values)
-        return result
-    items = [new[place] for place in range(len(container))]
-    if hasattr(container, "_make"):
-        return container._make(items)
-    return items if isinstance(container, list) else tuple(items)
 
 
 def _label_rows(labels: Any) -> list[Any] | None:

@@ -10,17 +10,10 @@ __all__ = ["FUNCTIONS", "TRANSFORMS", "missing_name"]
 _IMAGE_TYPES = "not needed: {} take tensors, arrays and PIL images"
 _LOADER_TENSORS = f"{_IMAGE_TYPES.format('chains')}, and a Loader yields tensors"
 TRANSFORMS = {
-    "ClampBoundingBoxes": "not needed: boxes are clipped to the image on input and after each transform",
-    "ConvertBoundingBoxFormat": 'Compose(..., box_format=...) or "format" beside the boxes sets their format',
     "ConvertImageDtype": "ToDtype(dtype, scale=True) is the same",
-    "Identity": "Compose([]) changes nothing",
     "LargeScaleJitter": "ScaleJitter(target_size), then FixedSizeCrop(size)",
     "LinearTransformation": "Lambda(function) takes any function of a batch of images",
-    "PILToTensor": _LOADER_TENSORS,
-    "RGB": "Grayscale(3) for images of one channel; a Loader's images have three",
-    "ToImage": _LOADER_TENSORS,
     "ToPILImage": "not needed: PIL images come back as PIL images",
-    "ToPureTensor": "not needed: images come out as plain tensors",
     "ToTensor": "ToDtype(torch.float32, scale=True) makes floats in [0, 1]; PIL images become (C, H, W) tensors",
 }
 

@@ -55,8 +55,17 @@ MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "
     "UniformTemporalSubsample"
 }
 
-#: Transforms of targets. Their tests: tests/targets/test_boxes.py.
-TARGET_TRANSFORMS = {"RandomIoUCrop", "SanitizeBoundingBoxes"}
+#: Transforms of targets, and of types. Their tests: tests/targets/test_boxes.py, test_conversions.py.
+TARGET_TRANSFORMS = {"RandomIoUCrop", "SanitizeBoundingBoxes"} | {
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
+    "ConvertBoundingBoxFormat",
+    "Identity",
+    "PILToTensor",
+    "RGB",
+    "ToImage",
+    "ToPureTensor",
+}
 
 #: Each transform and its reference. Images have sides of 20 to 30 pixels.
 CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
