@@ -89,7 +89,7 @@ def test_box_formats_in_a_loader_and_contradictions(tmp_path):
         T.ConvertBoundingBoxFormat("polygon")
     with pytest.raises(TransformError, match="ConvertBoundingBoxFormat acts on the whole batch"):
         T.RandomApply([T.ConvertBoundingBoxFormat("xywh")], 1)(PLANES, {"boxes": BOXES})
-    with pytest.raises(TransformError, match="clamping_mode must be .* boxes are always clipped"):
+    with pytest.raises(TransformError, match=r"clamping_mode must be .* boxes are always clipped"):
         T.ClampBoundingBoxes(None)
 
 
