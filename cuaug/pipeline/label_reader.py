@@ -38,9 +38,13 @@ class LabelReader:
     Args:
         apply_exif: whether pictures are rotated by their EXIF orientation; masks never are.
         max_pixels, max_bytes: limits on each file, as for the images.
+        path_names: the keys whose paths may be opened; None: all.
     """
 
-    def __init__(self, *, apply_exif: bool, max_pixels: int, max_bytes: int) -> None:
+    def __init__(
+        self, *, apply_exif: bool, max_pixels: int, max_bytes: int, path_names: frozenset[str] | None = None
+    ) -> None:
+        self._path_names = path_names
         self._apply_exif, self._max_pixels, self._max_bytes = apply_exif, max_pixels, max_bytes
 
     def may_read(self, labels: Iterable[Any]) -> bool:
@@ -84,7 +88,9 @@ class LabelReader:
         with self._named(".".join(map(str, path)), picture):
             item: EncodedImage | DecodedImage
             if is_file(picture):
-                item = read_header(self._bytes(picture), apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+                item = read_header(
+                    self._bytes(path[-1], picture), apply_exif=self._apply_exif, max_pixels=self._max_pixels
+                )
             else:
                 array = to_rgb8(picture) if is_pil(picture) else np.asarray(picture)
                 channels_first = isinstance(picture, torch.Tensor) and picture.ndim == 3
@@ -96,18 +102,25 @@ class LabelReader:
                 )
             return thread_decoder(fancy_upsampling).decode(item).copy()  # the decoder reuses its memory
 
-    def _mask_values(self, value: Any) -> Any:
-        mask = self._read_mask(value)
+    def _mask_values(self, key: Any, value: Any) -> Any:
+        mask = self._read_mask(key, value)
         return mask.astype(np.int32) if mask.dtype == np.uint16 else mask  # torch computes little with uint16
 
-    def _read_mask(self, value: Any) -> Any:
+    def _read_mask(self, key: Any, value: Any) -> Any:
         with self._named("its mask", value):
             if is_pil(value):
                 check_pixels(value.height, value.width, self._max_pixels)
                 return mask_array(value)
-            return decode_mask(self._bytes(value), self._max_pixels, "a mask" if type(value) is bytes else str(value))
+            return decode_mask(
+                self._bytes(key, value), self._max_pixels, "a mask" if type(value) is bytes else str(value)
+            )
 
-    def _bytes(self, value: Any) -> bytes:
+    def _bytes(self, key: Any, value: Any) -> bytes:
+        if type(value) is not bytes and self._path_names is not None and key not in self._path_names:
+            raise DecodeError(
+                "paths in labels of this source are not opened, since its data may lead out of the data set: store the "
+                "file itself, or read labels with a source of your own"
+            )
         return value if type(value) is bytes else read_bytes(os.fsdecode(value), self._max_bytes)
 
     @contextlib.contextmanager

@@ -21,7 +21,7 @@ from cuaug.limits import check_bytes
 from cuaug.pipeline.label_reader import LabelReader
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
-from cuaug.sources import Source, optional_method
+from cuaug.sources import Source, label_path_names, optional_method
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes, read_files
 from cuaug.targets.label_files import KeyPath
 from cuaug.targets.names import TargetFormat
@@ -109,7 +109,12 @@ class Reader:
         self._encoded = encoded
         self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
         self._max_bytes = max_bytes
-        self.labels = LabelReader(apply_exif=apply_exif, max_pixels=max_pixels, max_bytes=max_bytes)
+        self.labels = LabelReader(
+            apply_exif=apply_exif,
+            max_pixels=max_pixels,
+            max_bytes=max_bytes,
+            path_names=label_path_names(source),
+        )
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
         has_path = optional_method(source, "path") is not None

@@ -34,7 +34,7 @@ from cuaug.sources.lmdb_environment import Lmdb
 from cuaug.sources.open import open_source
 from cuaug.sources.pairs import Pairs
 from cuaug.sources.remote import Remote
-from cuaug.sources.source import Source, optional_method
+from cuaug.sources.source import Source, label_path_names, optional_method
 from cuaug.sources.tar_shards import TarShards
 from cuaug.sources.tfrecord import TFRecord
 
@@ -53,6 +53,7 @@ __all__ = [
     "Source",
     "TFRecord",
     "TarShards",
+    "label_path_names",
     "open_source",
     "optional_method",
 ]

@@ -116,6 +116,9 @@ class ShardedSource(ReprMixin):
         shard_sizes: number of samples in each shard, without empty shards.
     """
 
+    #: Labels come from the data, so the Loader opens no path in them.
+    label_path_names: frozenset[str] = frozenset()
+
     def __init__(
         self,
         kind: str,

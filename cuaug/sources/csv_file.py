@@ -32,7 +32,7 @@ class Csv(Files):
         image: column with the paths: its name in the header, or its number from 0.
         label: label column; a list of columns for dict labels; None: a file's label is its index.
         root: folder or URL that contains the paths and to which relative paths refer; None: the table's folder. The
-            paths may be URLs too.
+            paths may be URLs too. A label column "mask", among several, holds paths of masks below it.
         header: whether the first line holds column names.
         delimiter: separator of columns; None: a tab for .tsv files, else a comma.
         types: {column: function that converts its strings}, to override the types above: {"id": str}.
@@ -46,6 +46,9 @@ class Csv(Files):
             malformed (the message has the line number); the header looks like an image file name; or the first path is
             missing while another column of that row names an existing file.
     """
+
+    #: Keys of dict labels whose paths are resolved, and checked like those of images.
+    label_path_names: frozenset[str] = frozenset({"mask"})
 
     def __init__(
         self,
@@ -83,6 +86,10 @@ class Csv(Files):
                 values, names = encode_text(values, names or sorted(set(values)))
             elif is_single and column not in types and class_column is None:
                 values, names = encode_text(values, classes)
+            if is_single:
+                table.refuse_image_labels(values, resolve)
+            elif table.name(column) == "mask":
+                values = [resolve(value) if isinstance(value, str) and value else value for value in values]
             columns[table.name(column)] = values
         labels = None if not columns else next(iter(columns.values())) if is_single else LabelColumns(columns)
         super().__init__(list(map(resolve, table.paths(image))), labels, None)
@@ -169,6 +176,15 @@ class _Table:
                     f"{self.path!r} line {self._line_numbers[0]}: column {this} names no file, {cells[position]!r}, "
                     f"but column {other} does, {cell!r}: name the columns, Csv(..., image={other}, label=...)"
                 )
+
+    def refuse_image_labels(self, values: Any, resolve: PathResolver) -> None:
+        """Refuses a label column whose first cell is an image file: the path alone would be the label."""
+        first = values[0]
+        if isinstance(first, str) and first.lower().endswith(EXTENSIONS) and os.path.isfile(resolve.join(first)):
+            raise LoaderError(
+                f"{self.path!r} line {self._line_numbers[0]}: the label {first!r} is an image file: for a mask, "
+                'name the column "mask", and use Csv(..., label=["mask"])'
+            )
 
     def name(self, column: Column) -> str:
         """A column's name in the header, or its number."""

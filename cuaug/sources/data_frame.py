@@ -28,7 +28,8 @@ class DataFrame(Files):
         frame: the table.
         image: column with the paths, which may be URLs.
         label: label column; a list of columns for dict labels; None: a file's label is its row's number.
-        root: folder or URL to which relative paths refer; None: the working directory.
+        root: folder or URL to which relative paths refer, also those of a label column "mask"; None: the working
+            directory.
         classes: class names in label order, such as another table's `classes`; "auto": as above; None: text stays text.
 
     Raises:
@@ -58,9 +59,10 @@ class DataFrame(Files):
                 raise LoaderError(f"frame: row {row} has no {name!r}: leave it out, frame.dropna(subset=[{name!r}])")
         paths = [os.fspath(path) if isinstance(path, os.PathLike) else path for path in frame[image].tolist()]
         if root is not None and all(isinstance(path, str) for path in paths):  # else Files names the odd one
-            folder = os.path.join(os.fspath(root), "")
-            paths = [path if os.path.isabs(path) or is_url(path) else folder + path for path in paths]
+            paths = [_below(root, path) for path in paths]
         columns = {name: _values(frame[name]) for name in names}
+        if root is not None and isinstance(columns.get("mask"), list):
+            columns["mask"] = [_below(root, path) if isinstance(path, str) else path for path in columns["mask"]]
         if label is None:
             super().__init__(paths)
         elif not isinstance(label, str):
@@ -70,6 +72,10 @@ class DataFrame(Files):
             super().__init__(paths, frame[label].cat.codes.to_numpy().astype(np.int64), categories)
         else:
             super().__init__(paths, *encode_text(columns[label], classes))
+
+
+def _below(root: str | os.PathLike[str], path: str) -> str:
+    return path if os.path.isabs(path) or is_url(path) else os.path.join(os.fspath(root), "") + path
 
 
 def _values(column: Any) -> Any:

@@ -54,6 +54,9 @@ class Hdf5(ReprMixin):
         LoaderError: the file or a dataset is missing, damaged, of another shape or type, or cannot be read safely.
     """
 
+    #: Labels come from the data, so the Loader opens no path in them.
+    label_path_names: frozenset[str] = frozenset()
+
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Source", "optional_method"]
+__all__ = ["Source", "label_path_names", "optional_method"]
 
 
 @runtime_checkable
@@ -38,6 +38,8 @@ class Source(Protocol):
     - `path(i) -> str`: name of sample i in error messages.
     - `picture_size(i) -> (height, width)`: size of the image that the label describes, in pixels, as displayed. An
       image of another size is a `DecodeError`. (0, 0): unknown.
+    - `label_path_names`: the keys in dict labels whose paths the Loader may open, for masks and further pictures; an
+      empty set where labels come from data that nobody has checked. None: all.
     - `classes`: names of the labels 0, 1, ....
     - `shard_sizes`: samples in each shard, in sample order, for `ShardSampler`.
     - `fingerprint() -> str | None`: digest of the samples and their labels, independent of where they are stored. A
@@ -67,3 +69,13 @@ def optional_method(source: Source, name: str) -> Any:
     """Returns a source's method, or None if it has no callable of that name."""
     method = getattr(source, name, None)
     return method if callable(method) else None
+
+
+def label_path_names(source: Any) -> frozenset[str] | None:
+    """The keys whose paths may be opened in labels of a source, or of all sources within it; None: all."""
+    inner = getattr(source, "sources", None)
+    if not isinstance(inner, list):
+        names = getattr(source, "label_path_names", None)
+        return None if names is None else frozenset(names)
+    limits = [names for names in map(label_path_names, inner) if names is not None]
+    return frozenset.intersection(*limits) if limits else None

@@ -27,12 +27,12 @@ def is_pil(value: Any) -> bool:
     return pillow is not None and isinstance(value, pillow.Image)
 
 
-def read_masks(label: Any, format: TargetFormat, read: Callable[[Any], Any], path: tuple[str, ...] = ()) -> Any:
+def read_masks(label: Any, format: TargetFormat, read: Callable[[Any, Any], Any], path: tuple[str, ...] = ()) -> Any:
     """A label whose mask files and PIL masks became arrays; the label itself if it has none.
 
     Args:
         format: says which names are masks.
-        read: makes an array of a path, bytes or a PIL image.
+        read: makes an array of a key and its path, bytes or PIL image.
         path: the keys that lead to the label.
     """
     has_names = is_mapping(label)
@@ -46,7 +46,7 @@ def read_masks(label: Any, format: TargetFormat, read: Callable[[Any], Any], pat
             continue
         if has_names and (key == "mask" or format.is_mask(key, name)):
             if is_file(value) or is_pil(value):
-                new[key] = read(value)
+                new[key] = read(key, value)
         elif (inner := read_masks(value, format, read, inner_path)) is not value:
             new[key] = inner
     return rebuild_container(label, {**dict(items_of(label)), **new}) if new else label

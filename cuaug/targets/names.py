@@ -187,8 +187,11 @@ def unknown_geometry(key: Any, value: Any, size: Size | None) -> str | None:
         key: its key in a dict, or position in a tuple.
         size: (height, width) of the image; None: unknown, and only names and types tell.
     """
-    if isinstance(key, str) and (rule := _RULES.get(key.lower())) is not None and rule.fits(value):
-        return f"{rule.text}; {_stay(key)}"
+    if isinstance(key, str):
+        if (rule := _RULES.get(key.lower())) is not None and rule.fits(value):
+            return f"{rule.text}; {_stay(key)}"
+        if isinstance(value, bytes) and key.lower().endswith(IMAGE_SUFFIXES):
+            return f"is an image file: if it is a mask, use Compose(..., masks=({key!r},)); {_stay(key)}"
     shown = _picture(value, size)
     if shown is None:
         return None

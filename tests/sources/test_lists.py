@@ -319,9 +319,11 @@ def test_paths_in_another_column_are_noticed(tmp_path):
     with pytest.raises(LoaderError, match=r"column 0 names no file, '7', but column 1 does, .*image=1,"):
         Csv(without, header=False)
     (tmp_path / "7").write_bytes(png(1))
-    assert read(Csv(without, header=False)) == [(str(tmp_path / "7"), "a.jpg")]
+    with pytest.raises(LoaderError, match=r"line 1: the label 'a\.jpg' is an image file"):
+        Csv(without, header=False)
     masks = table(tmp_path, "image,mask\nlost.jpg,a.jpg\n")
-    assert read(Csv(masks)) == [(str(tmp_path / "lost.jpg"), "a.jpg")], "on_error handles a missing image"
+    want = [(str(tmp_path / "lost.jpg"), {"mask": str(tmp_path / "a.jpg")})]
+    assert read(Csv(masks, label=["mask"])) == want, "on_error handles a missing image"
 
 
 def test_a_missing_table(tmp_path):
