@@ -170,11 +170,13 @@ def _decode_here(image: str | bytes, regions: _Regions | None, options: DecodeOp
         check_bytes(len(data), options.max_bytes)
         header = read_header(data, apply_exif=options.apply_exif, max_pixels=options.max_pixels)
         region = None if regions is None else regions.of(0, header.height, header.width)
-        pixels = decoder.decode(header, region).copy()  # it is in the decoder's memory
+        pixels = decoder.decode_new(header, region)
     except OSError as error:
         if is_fd_limit_error(error):
             raise LoaderError(f"cannot open {path!r}: {error_reason(error)}") from error
         raise DecodeError(error_reason(error), path=path) from error
+    except MemoryError as error:
+        raise DecodeError(f"not enough memory: {error}", path=path) from error
     except DecodeError as error:
         raise error.at(path, None) from error.__cause__
     MessageLog().warn("an image in memory" if path is None else repr(path), decoder.messages.get(0, ()))

@@ -81,6 +81,16 @@ class CpuDecoder:
         self.decoded_by, self.cropped = outcome.decoded_by, outcome.cropped
         return outcome.pixels
 
+    def decode_new(self, image: EncodedImage, region: Region | None = None) -> NDArray[np.uint8]:
+        """Like `decode`, but the pixels are the caller's. Whole images need no copy: they are decoded into new memory."""
+        if region is not None or image.for_pillow or image._orientation != 1:
+            return self.decode(image, region).copy()
+        own, self._slots[0] = self._slots[0], _Slot(np.empty(image.height * image.width * 3, dtype=np.uint8))
+        try:
+            return self.decode(image)
+        finally:
+            self._slots[0] = own
+
     def decode_batch(
         self,
         images: Sequence[EncodedImage | DecodedImage],
@@ -184,9 +194,9 @@ class _Request:
 class _Slot:
     """Reusable memory for one decoded image."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: NDArray[np.uint8] | None = None) -> None:
         self._small_uses = 0
-        self._allocate(3 << 18)
+        self._keep(pages(3 << 18) if memory is None else memory)
 
     def reserve(self, size: int) -> None:
         """Grow to `size` bytes. A giant image's memory is freed after `_SHRINK_AFTER` smaller images in a row."""
@@ -200,8 +210,10 @@ class _Slot:
 
     def _allocate(self, capacity: int) -> None:
         self._small_uses = 0
-        self.memory = pages(capacity)
-        self.address = address(self.memory)
+        self._keep(pages(capacity))
+
+    def _keep(self, memory: NDArray[np.uint8]) -> None:
+        self.memory, self.address = memory, address(memory)
 
 
 def thread_decoder(fancy_upsampling: bool) -> CpuDecoder:
