@@ -82,7 +82,7 @@ class CpuDecoder:
         return outcome.pixels
 
     def decode_new(self, image: EncodedImage, region: Region | None = None) -> NDArray[np.uint8]:
-        """Like `decode`, but the pixels are the caller's. Whole images need no copy: they are decoded into new memory."""
+        """Like `decode`, but the pixels are the caller's. Whole images are decoded into new memory, without a copy."""
         if region is not None or image.for_pillow or image._orientation != 1:
             return self.decode(image, region).copy()
         own, self._slots[0] = self._slots[0], _Slot(np.empty(image.height * image.width * 3, dtype=np.uint8))
