@@ -33,6 +33,7 @@ from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, Sample
 from cuaug.sources import open_source, optional_method
 from cuaug.sources.open import Loadable
 from cuaug.transforms import Compose, Transform
+from cuaug.transforms.base import BatchFunction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,7 +111,7 @@ class Loader:
     def __init__(
         self,
         files: Loadable,
-        transforms: Sequence[Transform] | Transform = (),
+        transforms: Sequence[Transform | BatchFunction] | Transform | BatchFunction = (),
         *,
         batch_size: int = 1,
         shuffle: bool | None = False,
@@ -393,7 +394,7 @@ class Loader:
         self.close()
 
 
-def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
+def _as_list(transforms: Any) -> list[Any]:
     return list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 

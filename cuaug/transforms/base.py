@@ -23,8 +23,12 @@ from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets.convert import map_types
 from cuaug.transforms import arguments
+from cuaug.transforms.migration_hints import foreign_transform
 
-__all__ = ["BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
+__all__ = ["BatchFunction", "BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
+
+#: A function of a batch of images (N, C, H, W), which chains run as `Lambda` does.
+BatchFunction = Callable[[Tensor], Tensor]
 
 
 class Transform:
@@ -227,24 +231,30 @@ class Lambda(BatchTransform):
         return f"Lambda({', '.join(shown)})"
 
 
-def check_transforms(transforms: Iterable[Transform]) -> list[Transform]:
-    """Check the transforms of a container.
+def check_transforms(transforms: Iterable[Any]) -> list[Transform]:
+    """Check the transforms of a container; plain callables and `nn.Module`s become `Lambda`s.
 
     Raises:
-        TransformError: `transforms` is no sequence, or an element is no transform.
+        TransformError: `transforms` is no sequence, or an element is no transform and no callable, or belongs to
+            another library.
     """
-    if not isinstance(transforms, Iterable):
+    if not isinstance(transforms, Iterable) or isinstance(transforms, str):
         raise TransformError(f"transforms must be a sequence of transforms, not {transforms!r}")
-    chain = list(transforms)
-    for transform in chain:
-        if isinstance(transform, type) and issubclass(transform, Transform):
-            name = transform.__name__
-            raise TransformError(f"transforms must hold instances, not the class {name}: write {name}(...)")
-        if isinstance(transform, (list, tuple)):
-            raise TransformError("transforms must hold transforms, not a list: unpack it, or wrap it in Compose([...])")
-        if not isinstance(transform, Transform):
-            raise TransformError(
-                f"transforms must hold cuaug transforms, not {transform!r}: wrap a function of a batch of images in "
-                "cuaug.transforms.Lambda"
-            )
-    return chain
+    return [transform if isinstance(transform, Transform) else _wrapped(transform) for transform in transforms]
+
+
+def _wrapped(transform: Any) -> Lambda:
+    if isinstance(transform, type):
+        name = transform.__name__
+        raise TransformError(f"transforms must hold instances, not the class {name}: write {name}(...)")
+    if isinstance(transform, (list, tuple)):
+        raise TransformError("transforms must hold transforms, not a list: unpack it, or wrap it in Compose([...])")
+    parts = transform.modules() if isinstance(transform, torch.nn.Module) else [transform]
+    for part in parts:
+        if (hint := foreign_transform(part)) is not None:
+            raise TransformError(f"transforms: {hint}")
+    if not callable(transform):
+        raise TransformError(
+            f"transforms must hold cuaug transforms, nn.Modules or functions of a batch of images, not {transform!r}"
+        )
+    return Lambda(transform)

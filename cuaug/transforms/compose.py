@@ -21,7 +21,7 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetConversion
 from cuaug.targets.names import TargetFormat
 from cuaug.transforms import arguments
-from cuaug.transforms.base import BatchTransform, Transform, Where, check_transforms
+from cuaug.transforms.base import BatchFunction, BatchTransform, Transform, Where, check_transforms
 from cuaug.transforms.conversions import ConvertBoundingBoxFormat, ToPureTensor, as_pure
 from cuaug.transforms.inputs import Inputs
 
@@ -58,7 +58,8 @@ class Compose(Transform):
     float32 (N, num_classes).
 
     Args:
-        transforms: the transforms, in order. This attribute may be edited later.
+        transforms: the transforms, in order. A function or an `nn.Module` runs as `Lambda` does, on the batch of images
+            (N, C, H, W). This attribute may be edited later.
         generator: a `torch.Generator` that seeds each call. None: torch's default generator, so `torch.manual_seed`
             and a DataLoader's worker seeds apply.
         box_format: "xyxy", "xywh" or "cxcywh", for targets without a "format".
@@ -81,7 +82,7 @@ class Compose(Transform):
 
     def __init__(
         self,
-        transforms: Sequence[Transform],
+        transforms: Sequence[Transform | BatchFunction],
         *,
         generator: Any = None,
         box_format: str = "xyxy",
@@ -105,7 +106,11 @@ class Compose(Transform):
         """The chain's properties, computed again after `transforms`, here or inside, was edited."""
         nested, cached = _flatten(self.transforms), self._cached
         if cached is None or len(nested) != len(cached.nested) or not all(map(operator.is_, nested, cached.nested)):
-            views = [transform.views for transform in check_transforms(self.transforms)]
+            checked = check_transforms(self.transforms)
+            if any(map(operator.is_not, checked, self.transforms)):  # a callable became a Lambda
+                self.transforms = checked
+                nested = _flatten(checked)
+            views = [transform.views for transform in self.transforms]
             leaves = (item for item in nested if isinstance(item, Transform) and not isinstance(item, Compose))
             if sum(leaf.views > 1 for leaf in leaves) > 1:
                 raise TransformError("transforms must hold at most one transform that makes several images of one")

@@ -1,11 +1,12 @@
-"""Replacements for torchvision names that cuaug does not have."""
+"""Replacements for names and transforms of other libraries."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["FUNCTIONS", "TRANSFORMS", "missing_name"]
+__all__ = ["FUNCTIONS", "TRANSFORMS", "foreign_transform", "missing_name"]
 
 _IMAGE_TYPES = "not needed: {} take tensors, arrays and PIL images"
 _LOADER_TENSORS = f"{_IMAGE_TYPES.format('chains')}, and a Loader yields tensors"
@@ -36,3 +37,101 @@ def missing_name(module: str, name: str, hints: Mapping[str, str]) -> AttributeE
     """The AttributeError for a name that a module lacks, with a hint if there is one."""
     hint = f": {hints[name]}" if name in hints else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
+
+
+#: Modules of other libraries' transforms, and their public names.
+_LIBRARIES = {
+    "torchvision.transforms.v2": "torchvision.transforms.v2",
+    "torchvision.transforms": "torchvision.transforms",
+    "albumentations": "albumentations",
+    "kornia.augmentation": "kornia.augmentation",
+    "timm.data": "timm.data",
+}
+#: Names of these transforms that differ in cuaug.
+_RENAMED = {
+    # torchvision.transforms
+    "ImageClassification": "Resize, CenterCrop and Normalize",
+    # albumentations
+    "Affine": "RandomAffine",
+    "Blur": "GaussianBlur",
+    "ChannelShuffle": "RandomChannelPermutation",
+    "Equalize": "RandomEqualize",
+    "GaussNoise": "GaussianNoise",
+    "HorizontalFlip": "RandomHorizontalFlip",
+    "HueSaturationValue": "ColorJitter",
+    "ImageCompression": "JPEG",
+    "InvertImg": "RandomInvert",
+    "LongestMaxSize": "Resize(None, max_size=...)",
+    "OneOf": "RandomChoice",
+    "PadIfNeeded": "CenterCrop, which pads",
+    "Perspective": "RandomPerspective",
+    "Posterize": "RandomPosterize",
+    "RandomBrightnessContrast": "ColorJitter",
+    "RandomRotate90": "RandomRot90",
+    "ReplayCompose": "Compose, with trace and replay",
+    "Rotate": "RandomRotation",
+    "Sequential": "Compose, or RandomApply",
+    "Sharpen": "RandomAdjustSharpness",
+    "ShiftScaleRotate": "RandomAffine",
+    "SmallestMaxSize": "Resize",
+    "Solarize": "RandomSolarize",
+    "ToGray": "RandomGrayscale",
+    "ToTensorV2": "ToImage",
+    "Transpose": "D4",
+    "VerticalFlip": "RandomVerticalFlip",
+    # kornia.augmentation
+    "AugmentationSequential": "Compose",
+    "ColorJiggle": "ColorJitter",
+    "ImageSequential": "Compose",
+    "RandomBoxBlur": "GaussianBlur",
+    "RandomCLAHE": "CLAHE",
+    "RandomCutMixV2": "CutMix",
+    "RandomElasticTransform": "ElasticTransform",
+    "RandomGaussianBlur": "GaussianBlur",
+    "RandomGaussianNoise": "GaussianNoise",
+    "RandomJPEG": "JPEG",
+    "RandomMedianBlur": "MedianBlur",
+    "RandomMixUpV2": "MixUp",
+    "RandomMosaic": "Mosaic",
+    "RandomMotionBlur": "MotionBlur",
+    "RandomPlanckianJitter": "PlanckianJitter",
+    "RandomRGBShift": "RGBShift",
+    "RandomSharpness": "RandomAdjustSharpness",
+    # timm.data
+    "Mixup": "MixUp and CutMix",
+    "RandomResizedCropAndInterpolation": "RandomResizedCrop",
+    "ToNumpy": "no transform: a Loader makes tensors",
+}
+
+
+def foreign_transform(transform: Any) -> str | None:
+    """What to use in place of another library's transform; None: it belongs to none of these libraries.
+
+    They draw once for the whole batch, or take images of other types.
+    """
+    for kind in type(transform).__mro__:
+        library = next((name for module, name in _LIBRARIES.items() if _is_in(kind.__module__, module)), None)
+        if library is None:
+            continue
+        if kind is type(transform):
+            return f"{library}.{kind.__name__}: use {_replacement(kind.__name__)}"
+        return (
+            f"{type(transform).__name__} is a {library}.{kind.__name__}: derive it from cuaug.transforms.Transform, or "
+            "wrap it in cuaug.transforms.Lambda to run it once for a whole batch (N, C, H, W)"
+        )
+    return None
+
+
+def _is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _replacement(name: str) -> str:
+    own = sys.modules["cuaug.transforms"].__all__
+    if name in own:
+        return f"cuaug.transforms.{name}"
+    if name in _RENAMED:
+        return f"cuaug.transforms: {_RENAMED[name]}"
+    if name in TRANSFORMS:
+        return f"cuaug.transforms: {TRANSFORMS[name]}"
+    return "a transform of cuaug.transforms, or cuaug.transforms.Lambda to run it once for a whole batch (N, C, H, W)"

@@ -247,7 +247,7 @@ def test_an_expression_has_the_documented_names():
         ("[T.Resize(9)", "SyntaxError"),
         ("[T.Resize(-1)]", "size must be an integer from 1"),
         ("print", "transforms must be a sequence of transforms, not <built-in function print>"),
-        ("[len]", "must hold cuaug transforms"),
+        ("[3]", "must hold cuaug transforms"),
         ("nowhere.py", "No such file or directory"),
         ("exit(3)", "SystemExit: 3"),
     ],

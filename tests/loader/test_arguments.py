@@ -43,8 +43,8 @@ from tests.loader.pictures import Memory
         ({"dtype": []}, TransformError, r"dtype must be one of .*not \[\]"),
         ({"dtype": torch.float64}, TransformError, "not torch.float64"),
         *[({"device": v}, DeviceError, f"device is 'cpu', 'cuda' .*not '{v}'") for v in ("gpu", "meta", "cuda:x")],
-        ({"transforms": lambda image: image}, TransformError, "transforms must hold cuaug transforms, not"),
-        ({"transforms": [T.CenterCrop(3), len]}, TransformError, "transforms must hold cuaug transforms, not"),
+        ({"transforms": 3.5}, TransformError, "transforms must hold cuaug transforms, .*, not 3.5"),
+        ({"transforms": [T.CenterCrop(3), "flip"]}, TransformError, "transforms must hold cuaug transforms, .*not 'fl"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )

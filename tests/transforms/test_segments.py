@@ -71,11 +71,8 @@ def test_errors_of_lambda_and_of_chains(images):
         T.Lambda(3)
     with pytest.raises(TransformError, match="Lambda acts on whole batches"):
         T.RandomApply([T.Lambda(abs)])(x)
-    with pytest.raises(
-        TransformError,
-        match=r"transforms must hold cuaug transforms, not .*abs.*: wrap a function .* in cuaug.transforms.Lambda",
-    ):
-        T.Compose([abs])
+    with pytest.raises(TransformError, match=r"transforms must hold cuaug transforms, nn.Modules or functions .*not 3"):
+        T.Compose([3])
     with pytest.raises(TransformError, match=r"not the class RandomErasing: write RandomErasing\(\.\.\.\)$"):
         T.Compose([T.RandomErasing])
     with pytest.raises(

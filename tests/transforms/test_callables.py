@@ -1,0 +1,110 @@
+"""Functions and modules in chains, and transforms of other libraries."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import Loader, TransformError
+from cuaug import transforms as T
+
+IMAGES = torch.randint(0, 256, (4, 3, 12, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def halve(images: torch.Tensor) -> torch.Tensor:
+    return images // 2
+
+
+class Blur(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layer(images)
+
+
+def foreign(module: str, name: str, *bases: type) -> type:
+    return type(name, bases or (torch.nn.Module,), {"__module__": module, "__call__": lambda self, x: x})
+
+
+def test_functions_and_modules_run_on_the_batch():
+    blur = Blur()
+    chain = T.Compose([T.CenterCrop(8), halve, T.Normalize(0.5, 0.5), blur, T.RandomVerticalFlip(0)])
+    assert chain(IMAGES[0]).shape == (3, 8, 8)
+    expected = blur(T.Compose([T.CenterCrop(8), T.Lambda(halve), T.Normalize(0.5, 0.5)])(IMAGES)).detach()
+    made = chain(IMAGES)
+    assert torch.allclose(made, expected, atol=1e-6) and not made.requires_grad
+    assert "Lambda(function=halve)" in repr(chain) and "Conv2d(3, 3" in repr(chain)
+    assert torch.equal(pickle.loads(pickle.dumps(chain))(IMAGES), made)
+    assert torch.equal(T.Compose([torch.nn.Sequential(blur)])(IMAGES / 255), T.Lambda(blur)(IMAGES / 255))
+
+
+def test_errors_name_the_function():
+    with pytest.raises(TransformError, match=r"Lambda\(function=len\) must return a tensor of 4 images"):
+        T.Compose([len])(IMAGES)
+    with pytest.raises(TransformError, match="Lambda acts on whole batches, but RandomApply decides per sample"):
+        T.RandomApply([halve])
+
+
+def test_a_loader_takes_functions(tmp_path):
+    Image.fromarray(IMAGES[0].permute(1, 2, 0).numpy()).save(tmp_path / "1.png")
+    for transforms in (halve, [halve], [T.Identity(), halve]):
+        with Loader([str(tmp_path / "1.png")], transforms, batch_size=1, device="cpu") as loader:
+            images, _ = next(iter(loader))
+        assert torch.equal(images[0], IMAGES[0] // 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        (
+            "torchvision.transforms.v2._geometry",
+            "Resize",
+            "torchvision.transforms.v2.Resize: use cuaug.transforms.Resize",
+        ),
+        (
+            "torchvision.transforms.transforms",
+            "RandomCrop",
+            "torchvision.transforms.RandomCrop: use cuaug.transforms.Rand",
+        ),
+        ("torchvision.transforms.transforms", "ToTensor", r"ToTensor: use cuaug.transforms: ToDtype\(torch.float32"),
+        ("torchvision.transforms.v2._other", "Unknown", "Unknown: use a transform of cuaug.transforms, or .*Lambda"),
+        (
+            "albumentations.augmentations.geometric.flip",
+            "HorizontalFlip",
+            "albumentations.HorizontalFlip: use cuaug.transforms: RandomHorizontalFlip",
+        ),
+        (
+            "kornia.augmentation._2d.geometric.horizontal_flip",
+            "RandomHorizontalFlip",
+            "kornia.augmentation.RandomHorizontalFlip: use cuaug.transforms.RandomHorizontalFlip",
+        ),
+        ("timm.data.mixup", "Mixup", "timm.data.Mixup: use cuaug.transforms: MixUp and CutMix"),
+    ],
+)
+def test_transforms_of_other_libraries_are_named(module, name, message):
+    transform = foreign(module, name)()
+    for transforms in ([transform], [torch.nn.Sequential(transform)]):
+        with pytest.raises(TransformError, match=f"^transforms: .*{message}"):
+            T.Compose(transforms)
+    with pytest.raises(TransformError, match=message):
+        T.RandomApply([transform])
+    assert T.Compose([T.Lambda(transform)])(IMAGES).equal(IMAGES), "asked for"
+
+
+def test_a_subclass_of_a_foreign_transform():
+    base = foreign("torchvision.transforms.v2._transform", "Transform")
+    with pytest.raises(TransformError, match=r"Mine is a torchvision.transforms.v2.Transform: derive it from cuaug"):
+        T.Compose([foreign("mine", "Mine", base)()])
+
+
+def test_every_replacement_exists():
+    from cuaug.transforms import migration_hints
+
+    for name in migration_hints._RENAMED.values():
+        first = name.replace(",", " ").replace("(", " ").split()[0]
+        assert first in T.__all__ or first == "no", name
