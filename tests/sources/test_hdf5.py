@@ -77,7 +77,7 @@ def test_channels_first(path, channels):
 def test_labels_of_any_shape(path):
     fields = {
         "number": np.arange(4, dtype=np.int16),
-        "box": np.arange(16, dtype=np.float32).reshape(4, 4),
+        "row": np.arange(16, dtype=np.float32).reshape(4, 4),
         "grid": np.arange(4 * 6).reshape(4, 2, 3),
         "flag": np.array([True, False, True, True]),
     }
@@ -95,7 +95,7 @@ def test_labels_of_any_shape(path):
     with Loader(source, batch_size=4) as loader:
         ((_, labels),) = loader
     assert labels["name"] == ["ä", "b", "c", "d"] and labels["grid"].shape == (4, 2, 3)
-    assert Hdf5(path, labels="box").read(1)[1].tolist() == [4, 5, 6, 7]
+    assert Hdf5(path, labels="row").read(1)[1].tolist() == [4, 5, 6, 7]
     assert Hdf5(path, labels=None).read(1)[1] == 1
 
 

@@ -352,4 +352,4 @@ def test_a_named_image_column_is_not_questioned(tmp_path):
     """Even if its first file is missing and another column names an existing one."""
     (tmp_path / "thumb.jpg").write_bytes(b"")
     (tmp_path / "table.csv").write_text("file,thumb\nraw/1,thumb.jpg\n")
-    assert len(Csv(tmp_path / "table.csv", image="file", label="thumb")) == 1
+    assert len(Csv(tmp_path / "table.csv", image="file", label=["thumb"])) == 1
