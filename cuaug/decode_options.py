@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cuaug.arguments import flag, fraction, integer
+from cuaug.arguments import flag, fraction, integer, one_of
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 
 __all__ = ["DecodeOptions"]
@@ -16,6 +16,11 @@ class DecodeOptions:
     """How a `Loader` decodes images, passed as `Loader(..., decode=...)`.
 
     Args:
+        mode: "RGB", three 8-bit channels; "L", one: gray, or Pillow's luma of colour; "RGBA", four: opaque images have
+            alpha 255; "unchanged", 1 to 16 channels of uint8, uint16 or float32, as the file stores them (PNG, TIFF,
+            NPY; other formats where Pillow keeps them).
+        lossy: decode files that hold more than the mode keeps. True takes 8 bits of 16 and the first page or frame of
+            several; False refuses such files as a DecodeError. Alpha that "RGB" and "L" drop is logged once.
         apply_exif: rotate and flip images as their EXIF orientation says. PIL images of a Dataset stay as they are.
         fancy_upsampling: interpolate a JPEG's chroma as libjpeg does. False decodes faster, with other colors.
         max_pixels: largest height x width of an image. A larger image is refused before memory is allocated; images
@@ -32,6 +37,8 @@ class DecodeOptions:
         LoaderError: an argument has a wrong type or value.
     """
 
+    mode: Literal["RGB", "L", "RGBA", "unchanged"] = "RGB"
+    lossy: bool = False
     apply_exif: bool = True
     fancy_upsampling: bool = True
     max_pixels: int = DEFAULT_MAX_PIXELS
@@ -42,6 +49,8 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
+            "mode": one_of("mode", self.mode, ("RGB", "L", "RGBA", "unchanged")),
+            "lossy": flag("lossy", self.lossy),
             "apply_exif": flag("apply_exif", self.apply_exif),
             "fancy_upsampling": flag("fancy_upsampling", self.fancy_upsampling),
             "max_pixels": integer("max_pixels", self.max_pixels, 1),

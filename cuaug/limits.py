@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cuaug.errors import DecodeError
 
-__all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_MAX_PIXELS", "check_bytes", "check_pixels"]
+__all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_MAX_PIXELS", "check_bytes", "check_pixels", "check_sample_bytes"]
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Height x width. Pillow reports a decompression bomb above the same size."""
@@ -28,6 +28,20 @@ def check_pixels(height: int, width: int, max_pixels: int, claim: str = "the hea
         raise DecodeError(
             f"{claim} {height} x {width} = {height * width} pixels (height x width), "
             f"above the limit max_pixels={max_pixels}"
+        )
+
+
+def check_sample_bytes(height: int, width: int, channels: int, itemsize: int, max_pixels: int) -> None:
+    """Refuses more than 8 bytes for each pixel of `max_pixels`, enough for 16-bit RGBA of the largest size.
+
+    Raises:
+        DecodeError: height x width x channels x itemsize is larger.
+    """
+    size = height * width * channels * itemsize
+    if size > 8 * max_pixels:
+        raise DecodeError(
+            f"the header claims {height} x {width} pixels (height x width) of {channels} channels of {itemsize} bytes, "
+            f"{size} bytes together: above the limit of {8 * max_pixels}, which max_pixels={max_pixels} sets"
         )
 
 

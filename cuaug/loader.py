@@ -179,6 +179,7 @@ class Loader:
             decoded=self.cache if isinstance(self.cache, DecodedCache) else None,
             apply_exif=options.apply_exif,
             max_pixels=options.max_pixels,
+            lossy=options.lossy,
             max_bytes=options.max_bytes,
             opened=self.device.type != "cpu",
         )

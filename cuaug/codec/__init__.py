@@ -54,9 +54,11 @@ from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_head
 from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog
+from cuaug.codec.picture import PICTURE_MODES, read_picture
 from cuaug.codec.sniff import file_format
 
 __all__ = [
+    "PICTURE_MODES",
     "CpuDecoder",
     "CudaDecoder",
     "DecodeResult",
@@ -76,6 +78,7 @@ __all__ = [
     "read_header",
     "read_jpeg_headers",
     "read_other_header",
+    "read_picture",
     "thread_decoder",
     "to_rgb8",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Callable
 from struct import error as StructError
 from typing import Any
 
@@ -56,8 +57,12 @@ def pillow_orientation(image: Any) -> int:
 
 
 def pillow_decode(
-    data: Any, size: tuple[int, int], orientation: int, region: tuple[int, int, int, int] | None = None
-) -> NDArray[np.uint8]:
+    data: Any,
+    size: tuple[int, int],
+    orientation: int,
+    region: tuple[int, int, int, int] | None = None,
+    convert: Callable[[Any], NDArray[Any]] | None = None,
+) -> NDArray[Any]:
     """Decode a displayed region, or the whole image.
 
     Args:
@@ -65,9 +70,10 @@ def pillow_decode(
         size: the displayed (height, width) that the header claims.
         orientation: the EXIF orientation to apply, 1 to 8.
         region: (y0, x0, y1, x1) in displayed pixels; None: all.
+        convert: makes the array of the PIL image; None: `to_rgb8`.
 
     Returns:
-        (h, w, 3) uint8, a new array.
+        A new array, (h, w, 3) uint8 RGB unless `convert` is given.
 
     Raises:
         DecodeError: with Pillow's reason.
@@ -89,7 +95,7 @@ def pillow_decode(
         if region is not None:
             y0, x0, y1, x1 = region
             image = image.crop((x0, y0, x1, y1))
-        return to_rgb8(image)
+        return (convert or to_rgb8)(image)
     except DecodeError:
         raise
     except Exception as error:
@@ -107,7 +113,10 @@ def to_rgb8(image: Any) -> NDArray[np.uint8]:
         gray = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
         return np.repeat(gray[:, :, None], 3, axis=2)
     if mode in ("I", "F"):  # convert("RGB") would clip them to a white image
-        raise DecodeError("32-bit samples have no fixed range; store the image with 8 or 16 bits")
+        raise DecodeError(
+            "32-bit samples have no fixed range: store 8 or 16 bits; float samples are read by "
+            'decode=cuaug.DecodeOptions(mode="unchanged")'
+        )
     return np.array(image if mode == "RGB" else image.convert("RGB"))
 
 

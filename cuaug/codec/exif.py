@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.codec.sniff import swaps_axes
 
-__all__ = ["Region", "apply_orientation", "orient_region"]
+__all__ = ["Region", "apply_orientation", "orient_array", "orient_region"]
 
 Region = tuple[int, int, int, int]
 """y0, x0, y1, x1 in pixels; the ends are excluded."""
@@ -51,3 +53,9 @@ def apply_orientation(pixels: NDArray[np.uint8], orientation: int, out: NDArray[
     height, width, _ = pixels.shape
     library.cuaug_apply_orientation(address(pixels), pixels.strides[0], height, width, orientation, address(out))
     return out.reshape((width, height, 3) if swaps_axes(orientation) else (height, width, 3))
+
+
+def orient_array(array: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Rotate and flip (H, W, C) of any dtype to the displayed image: a view."""
+    array = array[:: -1 if orientation in _FLIPS_ROWS else 1, :: -1 if orientation in _FLIPS_COLUMNS else 1]
+    return array.swapaxes(0, 1) if swaps_axes(orientation) else array

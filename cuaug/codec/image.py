@@ -20,6 +20,7 @@ from cuaug.codec.avif import AVIF_BRANDS, as_still_avif
 from cuaug.codec.exif import Region, orient_region
 from cuaug.codec.jpeg2000 import CODESTREAM, check_jpeg2000
 from cuaug.codec.jpeg_crop import JpegIndex, crop_jpeg, is_worth_cropping
+from cuaug.codec.loss import check_frames, check_samples, log_alpha
 from cuaug.codec.messages import capture_stderr
 from cuaug.codec.sniff import (
     MAX_FULL_SCANS,
@@ -40,6 +41,7 @@ __all__ = [
     "DecodedImage",
     "EncodedImage",
     "EncodedJpeg",
+    "pillow_header",
     "read_header",
     "read_jpeg_headers",
     "read_other_header",
@@ -193,22 +195,27 @@ class DecodedImage:
         return f"DecodedImage(height={self.height}, width={self.width})"
 
 
-def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS) -> EncodedImage:
+def read_header(
+    data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS, lossy: bool = False
+) -> EncodedImage:
     """Read the size of an encoded image, without decoding or allocating pixels.
 
     Args:
         data: the whole file.
         apply_exif: rotate and flip the image by its EXIF orientation. Orientation in XMP is not read.
         max_pixels: refuse a header that claims more pixels.
+        lossy: accept files that lose depth, bands, pages or frames as 8-bit RGB (`loss.py`).
 
     Raises:
-        DecodeError: an empty file, no image, a size of zero or above `max_pixels`, or a JPEG that takes minutes to
-            decode. The error has no path and no index; add them with `.at()`.
+        DecodeError: an empty file, no image, a size of zero or above `max_pixels`, a JPEG that takes minutes to
+            decode, or a file that loses something. The error has no path and no index; add them with `.at()`.
     """
     if not isinstance(data, bytes):
         data = bytes(data)
     (image,) = read_jpeg_headers([data], apply_exif=apply_exif, max_pixels=max_pixels)
-    return read_other_header(data, apply_exif=apply_exif, max_pixels=max_pixels) if image is None else image
+    if image is None:
+        image = read_other_header(data, apply_exif=apply_exif, max_pixels=max_pixels, lossy=lossy)
+    return image
 
 
 def read_jpeg_headers(
@@ -250,33 +257,40 @@ def _displayed_size(height: int, width: int, orientation: int, apply_exif: bool)
     return (width, height, orientation) if swaps_axes(orientation) else (height, width, orientation)
 
 
-def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int) -> EncodedImage:
+def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int, lossy: bool = False) -> EncodedImage:
     """Read the header of a file for which `read_jpeg_headers` gave None; raises like `read_header`."""
     form = file_format(data)
-    orientation = exif_orientation(data, form)
     if form == "jpeg":
         (height,), (width,), (components,), _, _ = jpeg_headers([data])
         if components:
             check_pixels(height, width, max_pixels)
-    elif orientation is not None:
+    elif (orientation := exif_orientation(data, form)) is not None:
         size = stored_size(data)
         if size is not None:  # else Pillow reads this header, or names the damage
             check_pixels(*size, max_pixels)
+            if not lossy:
+                check_samples(data)
+            log_alpha(data)
             height, width, orientation = _displayed_size(*size, orientation, apply_exif)
             return EncodedImage(height, width, data, _UNOPENED, orientation)
-    return _pillow_header(data, form, orientation, apply_exif, max_pixels)
+    return pillow_header(data, apply_exif=apply_exif, max_pixels=max_pixels, lossy=lossy)
 
 
-def _pillow_header(data: bytes, form: str, orientation: int | None, apply_exif: bool, max_pixels: int) -> EncodedImage:
+def pillow_header(
+    data: bytes, *, apply_exif: bool, max_pixels: int, lossy: bool, drops_alpha: bool = True
+) -> EncodedImage:
+    """Read the header of any file for Pillow to decode; raises like `read_header`."""
     if not data:
         raise DecodeError("the file is empty: it holds no bytes")
+    form = file_format(data)
+    orientation = exif_orientation(data, form)
     scans = count_scans(data) if form == "jpeg" else 0
     if scans > MAX_SCANS:
         raise DecodeError(f"a JPEG of {scans} scans: more than {MAX_SCANS} would keep a decoder busy for minutes")
     claimed = webp_size(data) if form == "webp" else None
     if claimed is not None:  # Pillow allocates a canvas while it opens the file
         check_pixels(*claimed, max_pixels)
-    data = _check_structure(data, max(max_pixels, _MIN_TILE_LIMIT))
+    file, data = data, _check_structure(data, max(max_pixels, _MIN_TILE_LIMIT))
     image = pillow_open(data)
     # Pillow 11 and later give a TIFF's displayed size, earlier versions the stored one; the tags hold the stored size.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
@@ -286,6 +300,11 @@ def _pillow_header(data: bytes, form: str, orientation: int | None, apply_exif: 
             f"a JPEG of {scans} scans of {height} x {width} pixels (height x width), {scans * height * width} pixels "
             f"together: above the limit of {MAX_FULL_SCANS * max_pixels}, which max_pixels sets"
         )
+    if not lossy:
+        check_frames(file, image)
+        check_samples(file, image)
+    if drops_alpha:
+        log_alpha(file, image)
     if orientation is None:
         orientation = pillow_orientation(image) if apply_exif else 1
     height, width, orientation = _displayed_size(height, width, orientation, apply_exif)

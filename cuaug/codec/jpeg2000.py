@@ -23,7 +23,7 @@ from struct import error as StructError
 from cuaug.codec.boxes import boxes
 from cuaug.errors import DecodeError
 
-__all__ = ["CODESTREAM", "check_jpeg2000"]
+__all__ = ["CODESTREAM", "check_jpeg2000", "sample_bits"]
 
 CODESTREAM = b"\xff\x4f\xff\x51"
 """The first bytes of a codestream."""
@@ -68,6 +68,13 @@ def check_jpeg2000(data: bytes, max_pixels: int) -> None:
             f"the tiles, precincts, code blocks and packets that the JPEG 2000 header claims would cost {cost} bytes, "
             f"above the limit of {_COST_PER_PIXEL * max_pixels}, which max_pixels sets"
         )
+
+
+def sample_bits(data: bytes) -> int:
+    """Bits per sample of the first component (A.5.1, Ssiz), of a file that `check_jpeg2000` accepts."""
+    view = memoryview(data)
+    begin = 0 if data[:4] == CODESTREAM else next(begin for name, begin, _ in boxes(view) if name == b"jp2c")
+    return (data[begin + 42] & 127) + 1
 
 
 def _cost(data: memoryview) -> int:

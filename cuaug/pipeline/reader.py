@@ -88,6 +88,7 @@ class Reader:
     """Reads samples from a cache, or from the source.
 
     Args:
+        lossy: whether files may lose depth, bands, pages or frames.
         opened: whether nvImageCodec opens JPEGs at once, as a GPU needs; else it opens them when it decodes them.
 
     Attributes:
@@ -104,15 +105,17 @@ class Reader:
         max_pixels: int,
         max_bytes: int,
         opened: bool,
+        lossy: bool = False,
     ) -> None:
         self.source, self.decoded = source, decoded
         self._encoded = encoded
         self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
-        self._max_bytes = max_bytes
+        self._max_bytes, self._lossy = max_bytes, lossy
         self.labels = LabelReader(
             apply_exif=apply_exif,
             max_pixels=max_pixels,
             max_bytes=max_bytes,
+            lossy=lossy,
             path_names=label_path_names(source),
         )
         self._picture_size = optional_method(source, "picture_size")
@@ -253,7 +256,7 @@ class Reader:
                 if type(data) is not bytes:
                     check_bytes(memoryview(data).nbytes, self._max_bytes)
                 read = read_other_header if type(data) is bytes else read_header  # bytes: `parse` tried JPEG
-                item = read(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+                item = read(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy)
         if self._picture_size is not None:
             self._check_size(index, item)
         if self._encoded is not None and isinstance(item, EncodedImage):

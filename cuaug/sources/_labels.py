@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
-from numpy.typing import NDArray
 
+from cuaug._runtime.npy import decode_npy
 from cuaug.errors import DecodeError, LoaderError
 
 __all__ = [
@@ -32,7 +29,6 @@ __all__ = [
     "to_label_sequence",
 ]
 
-_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 log = logging.getLogger("cuaug")
 
@@ -147,35 +143,6 @@ def decode_integer(text: bytes | str) -> int:
     if not -(2**63) <= value < 2**63:
         raise ValueError("an integer beyond int64")
     return value
-
-
-def decode_npy(data: bytes) -> NDArray[Any]:
-    """Decodes an array written by `np.save`, but never a pickle.
-
-    The size is checked first, since NumPy would allocate for any shape that the header claims.
-
-    Raises:
-        ValueError: the data are anything else, or shorter than the header claims.
-    """
-    file = io.BytesIO(data)
-    try:
-        version = npy.read_magic(file)
-        if version not in _NPY_HEADERS:
-            raise ValueError(f"version {version} of NumPy's format")
-        shape, is_fortran, dtype = _NPY_HEADERS[version](file)
-    except ValueError:
-        raise
-    except Exception as error:  # NumPy parses the header as Python
-        raise ValueError(f"{type(error).__name__}: {error}") from error
-    if dtype.hasobject:
-        raise ValueError("an array of objects, which is a pickle")
-    if any(size < 0 for size in shape):
-        raise ValueError(f"an array of shape {shape}")
-    available = len(data) - file.tell()
-    if math.prod(shape) * dtype.itemsize > available:
-        raise ValueError(f"an array of type {dtype} and shape {shape} has more than {available} bytes")
-    array = np.frombuffer(data, np.uint8, math.prod(shape) * dtype.itemsize, file.tell()).view(dtype)
-    return array.reshape(shape, order="F" if is_fortran else "C").copy()
 
 
 def decode_json(data: bytes) -> Any:

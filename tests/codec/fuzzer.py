@@ -115,7 +115,7 @@ class Fuzzer:
         fill_fresh_memory(filled)
         rng = random.Random(case.number)
         try:
-            header = read_header(case.data, apply_exif=rng.random() < 0.8, max_pixels=MAX_PIXELS)
+            header = read_header(case.data, apply_exif=rng.random() < 0.8, max_pixels=MAX_PIXELS, lossy=True)
         except DecodeError as error:
             return [_cause(error)] * 2
         h, w = header.height, header.width
@@ -184,7 +184,7 @@ def _loader(paths: list[str], on_error: str) -> Loader:
         threads=2,
         device="cpu",
         on_error=on_error,
-        decode=DecodeOptions(max_pixels=MAX_PIXELS),
+        decode=DecodeOptions(max_pixels=MAX_PIXELS, lossy=True),
     )
 
 

@@ -24,7 +24,7 @@ def test_one_decoder_per_thread():
             decoder = CpuDecoder()
             names = np.random.default_rng(seed).permutation(list(expected))
             for name in names:
-                if (decoder.decode(read_header(FORMATS[name])) != expected[name]).any():
+                if (decoder.decode(read_header(FORMATS[name], lossy=True)) != expected[name]).any():
                     failures.append(name)
         except Exception as error:
             failures.append(error)

@@ -1,0 +1,328 @@
+"""Images that are not 8-bit RGB equal what OpenCV, tifffile, NumPy and Pillow read."""
+
+from __future__ import annotations
+
+import io
+import logging
+import struct
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+import tifffile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug.codec import loss, read_header, read_picture
+from cuaug.errors import DecodeError, LoaderError
+from tests.codec.images import FORMATS, GRAY, PHOTO, RGB, H, W, adobe_cmyk, encode, png16, tagged_files, with_alpha
+from tests.codec.originals import interlaced_png
+
+RNG = np.random.default_rng(0)
+DTYPES = ("uint8", "uint16", "float32")
+LOSSLESS = {"tiff_lzw": 5, "tiff_adobe_deflate": 8, "packbits": 32773, "zstd": 50000}
+
+
+def noise(channels: int, dtype: str, height: int = H, width: int = W) -> np.ndarray:
+    """Samples of the whole range, (height, width, channels)."""
+    if dtype == "float32":
+        return RNG.normal(0, 1e3, (height, width, channels)).astype(np.float32)
+    return RNG.integers(0, np.iinfo(dtype).max + 1, (height, width, channels), dtype=dtype)
+
+
+def tiff(array: np.ndarray, **options) -> bytes:
+    out = io.BytesIO()
+    tifffile.imwrite(out, array, **({"photometric": "minisblack", "metadata": None} | options))
+    return out.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def unchanged(data: bytes, **options) -> np.ndarray:
+    pixels = read_picture(data, "unchanged", **options)
+    assert pixels.flags.c_contiguous and pixels.flags.writeable and pixels.dtype.isnative and pixels.ndim == 3
+    return pixels
+
+
+def opencv(data: bytes) -> np.ndarray:
+    """As OpenCV reads it, with RGB order."""
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
+    return pixels[:, :, [0, 1, 2, 3][: pixels.shape[2]] if pixels.shape[2] < 3 else [2, 1, 0, 3][: pixels.shape[2]]]
+
+
+# --- unchanged -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_png_keeps_channels_and_depth(channels, dtype):
+    array = noise(channels, dtype)
+    order = [2, 1, 0, 3][:channels] if channels > 1 else [0]
+    data = cv2.imencode(".png", array[:, :, order])[1].tobytes()
+    np.testing.assert_array_equal(unchanged(data), array)
+    np.testing.assert_array_equal(unchanged(data), opencv(data))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_deep_png_of_every_kind(channels):
+    array = noise(channels, "uint16")
+    np.testing.assert_array_equal(unchanged(png16(array)), array)
+
+
+def test_interlaced_deep_png():
+    array = noise(3, "uint16")
+    data = interlaced_png(array.astype(">u2").view(np.uint8).reshape(H, W * 2, 3))  # its chunks only
+    head = struct.pack(">IIBBBBB", W, H, 16, 2, 0, 0, 1)
+    passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for y, x, dy, dx in passes for row in array[y::dy, x::dx])
+    from tests.codec.images import chunk
+
+    data = data[:8] + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    np.testing.assert_array_equal(unchanged(data), array)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", [1, 3, 5, 16])
+def test_tiff_by_tifffile(channels, dtype, order):
+    array = noise(channels, dtype)
+    layouts = [{}, {"tile": (32, 16)}, {"rowsperstrip": 5}, {"compression": "zlib"}, {"bigtiff": True}]
+    for options in layouts:
+        data = (
+            tiff(array if channels > 1 else array[:, :, 0], byteorder=order, planarconfig="contig", **options)
+            if (channels > 1)
+            else tiff(array[:, :, 0], byteorder=order, **options)
+        )
+        np.testing.assert_array_equal(unchanged(data), array, str(options))
+    if channels > 1:
+        planes = np.ascontiguousarray(array.transpose(2, 0, 1))
+        for options in layouts:
+            data = tiff(planes, byteorder=order, planarconfig="separate", **options)
+            np.testing.assert_array_equal(unchanged(data), array, str(options))
+
+
+@pytest.mark.parametrize("compression", LOSSLESS)
+@pytest.mark.parametrize("predictor", [1, 2, 3])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiff_by_opencv(dtype, predictor, compression):
+    if (predictor == 3) != (dtype == "float32") and predictor != 1:
+        pytest.skip("libtiff has this predictor for other samples")
+    array = noise(3, dtype)
+    options = [cv2.IMWRITE_TIFF_COMPRESSION, LOSSLESS[compression], cv2.IMWRITE_TIFF_PREDICTOR, predictor]
+    try:
+        is_written, data = cv2.imencode(".tiff", array[:, :, ::-1], options)
+    except cv2.error:
+        is_written = False
+    if not is_written:
+        pytest.skip("OpenCV's libtiff does not write it")
+    np.testing.assert_array_equal(unchanged(data.tobytes()), array)
+
+
+@pytest.mark.parametrize("compression", LOSSLESS)
+@pytest.mark.parametrize("predictor", [1, 3])
+def test_float_tiff_by_pillow(predictor, compression):
+    array = noise(1, "float32")
+    data = encode(Image.fromarray(array[:, :, 0]), "TIFF", compression=compression, tiffinfo={317: predictor})
+    np.testing.assert_array_equal(unchanged(data), array)
+
+
+def test_white_is_zero():
+    array = noise(1, "uint16")[:, :, 0]
+    np.testing.assert_array_equal(unchanged(tiff(array, photometric="miniswhite"))[:, :, 0], 65535 - array)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if "two pages" not in name and "animated" not in name])
+def test_eight_bit_files_equal_pillow(name):
+    if name == "apng":
+        return
+    image = Image.open(io.BytesIO(FORMATS[name]))
+    mode = {"1": "L", "P": "RGBA" if image.has_transparency_data else "RGB", "YCbCr": "RGB"}.get(image.mode, image.mode)
+    expected = np.asarray(image.convert(mode))
+    np.testing.assert_array_equal(unchanged(FORMATS[name]).squeeze(), expected)
+
+
+def test_sixteen_bit_gray_of_other_formats():
+    array = noise(1, "uint16")
+    for form in ("JPEG2000", "PPM", "TIFF"):
+        np.testing.assert_array_equal(unchanged(encode(Image.fromarray(array[:, :, 0]), form)), array, form)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 16), st.sampled_from(DTYPES), st.booleans(), st.booleans())
+def test_arrays_of_any_size(height, width, channels, dtype, is_fortran, is_big):
+    array = noise(channels, dtype, height, width)
+    stored = np.asfortranarray(array) if is_fortran else array
+    stored = stored.astype(stored.dtype.newbyteorder(">" if is_big else "<"))
+    for data in (npy(stored), tiff(array, planarconfig="contig") if channels > 1 else npy(stored[:, :, 0])):
+        np.testing.assert_array_equal(unchanged(data), array)
+
+
+@pytest.mark.parametrize("value", range(1, 9))
+def test_orientation(value):
+    array = noise(3, "uint16")
+    deep = tiff(array, photometric="rgb", extratags=[(274, "H", 1, value, True)])
+    expected = opencv(deep)
+    np.testing.assert_array_equal(unchanged(deep), expected)
+    np.testing.assert_array_equal(unchanged(deep, apply_exif=False), array)
+    from PIL import ImageOps
+
+    for name, data in tagged_files(value).items():
+        upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        if "cmyk" not in name and "palette" not in name and "two blocks" not in name:
+            np.testing.assert_array_equal(unchanged(data), np.asarray(upright), name)
+            np.testing.assert_array_equal(read_picture(data, "L")[:, :, 0], np.asarray(upright.convert("L")), name)
+
+
+# --- L and RGBA ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("apng", "webp animated", "tiff two pages")])
+def test_modes_equal_pillow(name, mode):
+    image = Image.open(io.BytesIO(FORMATS[name]))
+    image = image if image.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else image.convert("RGB")
+    expected = np.asarray(image.convert(mode))
+    pixels = read_picture(FORMATS[name], mode)
+    assert pixels.dtype == np.uint8 and pixels.shape == (H, pixels.shape[1], len(mode))
+    np.testing.assert_array_equal(pixels.squeeze(), expected)
+
+
+def test_modes_of_arrays():
+    np.testing.assert_array_equal(read_picture(npy(PHOTO), "L")[:, :, 0], np.asarray(GRAY))
+    rgba = read_picture(npy(PHOTO), "RGBA")
+    assert (rgba[:, :, 3] == 255).all() and (rgba[:, :, :3] == PHOTO).all()
+    deep = noise(3, "uint16")
+    with pytest.raises(DecodeError, match=r'uint16 with 3 channels, which only .*"unchanged"'):
+        read_picture(npy(deep), "RGBA")
+    np.testing.assert_array_equal(read_picture(npy(deep), "RGBA", lossy=True)[:, :, :3], deep >> 8)
+
+
+def test_unknown_mode():
+    with pytest.raises(LoaderError, match=r"^mode must be one of 'L', 'RGBA', 'unchanged', not 'RGB;16'"):
+        read_picture(npy(PHOTO), "RGB;16")
+
+
+# --- losses ----------------------------------------------------------------------------------------------------------
+
+COG = [(254, "I", 1, 1, True)]  # NewSubfileType: a smaller copy
+
+
+def two_pages(second: list) -> bytes:
+    out = io.BytesIO()
+    with tifffile.TiffWriter(out) as writer:
+        writer.write(PHOTO, photometric="rgb", metadata=None)
+        writer.write(PHOTO[::2, ::2], photometric="rgb", metadata=None, subfiletype=1 if second else 0)
+    return out.getvalue()
+
+
+DEEP = noise(3, "uint16")
+LOSSES = {
+    "png 16": (png16(DEEP), "16-bit samples"),
+    "png 16 gray": (png16(DEEP[:, :, :1]), "16-bit samples"),
+    "tiff 16": (tiff(DEEP, photometric="rgb"), "16-bit samples"),
+    "tiff 16 gray": (tiff(DEEP[:, :, 0]), "16-bit samples"),
+    "tiff 5 bands": (tiff(noise(5, "uint8"), photometric="rgb", planarconfig="contig"), "5 bands"),
+    "tiff nir": (tiff(noise(4, "uint8"), photometric="rgb", extrasamples=[0]), "4 bands"),
+    "pgm 16": (encode(Image.fromarray(DEEP[:, :, 0]), "PPM"), "16-bit samples"),
+    "ppm 16": (cv2.imencode(".ppm", DEEP)[1].tobytes(), "16-bit samples"),
+    "jpeg2000 16": (encode(Image.fromarray(DEEP[:, :, 0]), "JPEG2000"), "16-bit samples"),
+    "two pages": (two_pages([]), "2 pages"),
+    "apng": (FORMATS["apng"], "animation"),
+    "webp": (FORMATS["webp animated"], "animation"),
+    "gif": (encode(RGB, "GIF", save_all=True, append_images=[RGB.rotate(180)]), "animation"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_are_refused_unless_allowed(name, decoder):
+    data, loss_text = LOSSES[name]
+    with pytest.raises(DecodeError, match=rf"{loss_text}.*lossy=True"):
+        read_header(data)
+    with pytest.raises(DecodeError, match=rf"{loss_text}.*lossy=True"):
+        read_picture(data, "L")
+    pixels = decoder.decode(read_header(data, lossy=True))
+    assert pixels.shape[2] == 3 and read_picture(data, "RGBA", lossy=True).shape[:2] == pixels.shape[:2]
+    if "pages" in name or "animation" in loss_text:
+        with pytest.raises(DecodeError, match=loss_text):
+            read_picture(data, "unchanged")
+
+
+def test_float_samples_have_no_8_bits(decoder):
+    data = tiff(DEEP[:, :, 0].astype(np.float32))
+    for options in {}, {"lossy": True}:
+        with pytest.raises(DecodeError, match=r'no fixed range.*mode="unchanged"'):
+            decoder.decode(read_header(data, **options))
+        with pytest.raises(DecodeError, match=r'no fixed range.*mode="unchanged"'):
+            read_picture(data, "RGBA", **options)
+
+
+def test_what_is_no_loss(decoder):
+    files = [two_pages(COG), FORMATS["mpo"], encode(with_alpha(RGB), "TIFF"), adobe_cmyk()[0], encode(RGB, "GIF")]
+    for data in files:
+        decoder.decode(read_header(data))
+        unchanged(data)
+
+
+def test_alpha_is_logged_once(caplog, monkeypatch):
+    files = [FORMATS[name] for name in ("png rgba", "webp rgba", "webp lossless rgba", "png palette transparency")]
+    for data in [*files, encode(with_alpha(RGB), "TIFF"), FORMATS["png la"]]:
+        monkeypatch.setattr(loss, "_logged_alpha", False)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="cuaug"):
+            for _ in range(2):
+                read_header(data)
+            read_picture(data, "RGBA")
+        assert [record.message.startswith("an image has alpha") for record in caplog.records] == [True]
+    caplog.clear()
+    monkeypatch.setattr(loss, "_logged_alpha", False)
+    for name in ("png rgb", "webp rgb", "webp lossless rgb", "jpeg gray", "png p", "tiff rgb", "gif"):
+        read_header(FORMATS[name])
+    assert not caplog.records
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (npy(np.zeros((3, 40, 50), np.uint8)), r"shape \(3, 40, 50\): an image is"),
+        (npy(np.zeros((4, 5), np.float64)), "float64: uint8, uint16, float32"),
+        (npy(np.zeros((0, 5), np.uint8)), "no image"),
+        (npy(np.array([[object()]], dtype=object)), "pickle"),
+        (npy(PHOTO)[:-5], "has more than"),
+        (npy(np.zeros((600, 600), np.uint8)), "max_pixels=250000"),
+        (npy(np.zeros((400, 400, 16), np.float32)), "above the limit of 2000000"),
+        (tiff(np.zeros((400, 400, 16), np.float32), planarconfig="contig", compression="zlib"), "limit of 2000000"),
+        (tiff(np.zeros((600, 600), np.uint16), compression="zlib"), "max_pixels=250000"),
+        (tiff(np.zeros((9, 9), np.float64)), "float64 samples: uint8, uint16 and float32"),
+        (tiff(np.zeros((9, 9), np.int16)), "int16 samples"),
+        (tiff(noise(17, "uint8"), planarconfig="contig"), "17 bands"),
+        (tiff(DEEP, planarconfig="contig")[: DEEP.nbytes // 2], "cut short|overlap"),
+    ],
+)
+def test_refused(data, reason):
+    with pytest.raises(DecodeError, match=reason):
+        read_picture(data, "unchanged", max_pixels=250_000)
+
+
+def test_deflate_bombs_stay_small():
+    """Strips that would expand beyond their pixels are cut."""
+    data = tiff(np.zeros((64, 64), np.uint16), compression="zlib")
+    bomb = zlib.compress(bytes(64 << 20), 9)
+    strip = zlib.compress(bytes(64 * 64 * 2))
+    at = data.index(b"x", 8)
+    assert len(strip) and at
+    page = tifffile.TiffFile(io.BytesIO(data)).pages[0]
+    offset_tag, size_tag = page.tags[273], page.tags[279]
+    out = bytearray(data + bomb)
+    for tag, value in ((offset_tag, len(data)), (size_tag, len(bomb))):
+        out[tag.valueoffset : tag.valueoffset + 4] = struct.pack("<I", value)
+    assert unchanged(bytes(out)).shape == (64, 64, 1)
