@@ -168,7 +168,7 @@ def _decode_here(image: str | bytes, regions: _Regions | None, options: DecodeOp
     try:
         data = read_bytes(image, options.max_bytes) if isinstance(image, str) else image
         check_bytes(len(data), options.max_bytes)
-        header = read_header(data, apply_exif=options.apply_exif, max_pixels=options.max_pixels)
+        header = read_header(data, apply_exif=options.apply_exif, max_pixels=options.max_pixels, lossy=options.lossy)
         region = None if regions is None else regions.of(0, header.height, header.width)
         pixels = decoder.decode_new(header, region)
     except OSError as error:
@@ -321,6 +321,7 @@ def _config(
         decoded=None,
         apply_exif=options.apply_exif,
         max_pixels=options.max_pixels,
+        lossy=options.lossy,
         max_bytes=options.max_bytes,
         opened=device.type != "cpu",
     )

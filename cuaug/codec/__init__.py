@@ -10,8 +10,9 @@
 | any other format                                          | DecodeError  | DecodeError               |
 
 The output is (H, W, 3) uint8 RGB, equal to Pillow's `convert("RGB")`: gray is repeated, alpha is dropped (not blended),
-CMYK and palettes are converted, and an animation gives its first frame. We scale 16-bit gray to 8 bits on purpose:
-Pillow clips it to a white image.
+CMYK and palettes are converted. Files that would lose depth, bands, pages or frames are refused unless `lossy=True`,
+which takes 8 bits of the first frame. We scale 16-bit gray then, which Pillow clips to a white image. `read_picture`
+decodes gray, RGBA, and channels and depth as stored.
 
 Limits:
 - `max_pixels` bounds the size of an image. It also bounds the work hidden behind a small size: JPEG scans, TIFF tiles,
@@ -35,6 +36,9 @@ _nvimgcodec_c.py   nvImageCodec on the CPU, through its C interface
 _nvimgcodec.py     nvImageCodec on GPUs, through its Python interface
 _pillow.py         decoding with Pillow
 masks.py           masks as class numbers, with Pillow
+picture.py         images that are not 8-bit RGB: PNG, TIFF and NPY as stored, other formats with Pillow
+tiff_pixels.py     TIFF samples as stored
+loss.py            what a file loses in 8 bits
 tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
 jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG; the JPEG index
 exif.py            EXIF orientation of pixels and regions

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.codec._pillow import error_message, pillow_open
-from cuaug.codec.image import read_header
+from cuaug.codec.image import pillow_header
 from cuaug.errors import DecodeError
 from cuaug.limits import check_pixels
 
@@ -37,7 +37,8 @@ def decode_mask(data: bytes, max_pixels: int, name: str) -> NDArray[Any]:
     Raises:
         DecodeError: no mask, damaged, too large, or of several frames or color channels.
     """
-    read_header(data, apply_exif=False, max_pixels=max_pixels)  # also bounds work that a small size hides
+    # It also bounds work that a small size hides.
+    pillow_header(data, apply_exif=False, max_pixels=max_pixels, lossy=True, drops_alpha=False)
     image = pillow_open(data)
     check_pixels(image.height, image.width, max_pixels)
     if image.mode not in _MODES:

@@ -38,13 +38,20 @@ class LabelReader:
     Args:
         apply_exif: whether pictures are rotated by their EXIF orientation; masks never are.
         max_pixels, max_bytes: limits on each file, as for the images.
+        lossy: whether pictures may lose depth, bands, pages or frames.
         path_names: the keys whose paths may be opened; None: all.
     """
 
     def __init__(
-        self, *, apply_exif: bool, max_pixels: int, max_bytes: int, path_names: frozenset[str] | None = None
+        self,
+        *,
+        apply_exif: bool,
+        max_pixels: int,
+        max_bytes: int,
+        lossy: bool = False,
+        path_names: frozenset[str] | None = None,
     ) -> None:
-        self._path_names = path_names
+        self._lossy, self._path_names = lossy, path_names
         self._apply_exif, self._max_pixels, self._max_bytes = apply_exif, max_pixels, max_bytes
 
     def may_read(self, labels: Iterable[Any]) -> bool:
@@ -89,7 +96,10 @@ class LabelReader:
             item: EncodedImage | DecodedImage
             if is_file(picture):
                 item = read_header(
-                    self._bytes(path[-1], picture), apply_exif=self._apply_exif, max_pixels=self._max_pixels
+                    self._bytes(path[-1], picture),
+                    apply_exif=self._apply_exif,
+                    max_pixels=self._max_pixels,
+                    lossy=self._lossy,
                 )
             else:
                 array = to_rgb8(picture) if is_pil(picture) else np.asarray(picture)

@@ -111,6 +111,7 @@ class Reader:
         self._encoded = encoded
         self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
         self._max_bytes, self._lossy = max_bytes, lossy
+        self._max_bytes, self._lossy = max_bytes, lossy
         self.labels = LabelReader(
             apply_exif=apply_exif,
             max_pixels=max_pixels,

@@ -11,10 +11,12 @@ import cv2
 import numpy as np
 import pytest
 import tifffile
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import cuaug
 from cuaug.codec import loss, read_header, read_picture
 from cuaug.errors import DecodeError, LoaderError
 from tests.codec.images import FORMATS, GRAY, PHOTO, RGB, H, W, adobe_cmyk, encode, png16, tagged_files, with_alpha
@@ -326,3 +328,23 @@ def test_deflate_bombs_stay_small():
     for tag, value in ((offset_tag, len(data)), (size_tag, len(bomb))):
         out[tag.valueoffset : tag.valueoffset + 4] = struct.pack("<I", value)
     assert unchanged(bytes(out)).shape == (64, 64, 1)
+
+
+def test_a_loader_refuses_losses_unless_allowed():
+    class Source:
+        def __len__(self):
+            return 1
+
+        def read(self, index):
+            return png16(DEEP), 0
+
+    with cuaug.Loader(Source(), threads=1) as loader, pytest.raises(DecodeError, match="16-bit samples"):
+        next(iter(loader))
+    options = cuaug.DecodeOptions(lossy=True)
+    with cuaug.Loader(Source(), threads=1, decode=options) as loader:
+        ((images, _),) = loader
+    expected = torch.from_numpy((DEEP >> 8).astype(np.uint8)).permute(2, 0, 1)
+    assert (images[0].int() - expected.int()).abs().max() <= 1
+    assert torch.equal(cuaug.decode(png16(DEEP), decode=options), images[0])
+    with pytest.raises(LoaderError, match=r"^mode must be one of 'RGB', 'L', 'RGBA', 'unchanged', not 'CMYK'"):
+        cuaug.DecodeOptions(mode="CMYK")
