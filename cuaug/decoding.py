@@ -19,7 +19,7 @@ from cuaug.codec import MessageLog, read_header, thread_decoder
 from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
 from cuaug.devices import first_size_mismatch
-from cuaug.errors import DecodeError, LoaderError, TransformError
+from cuaug.errors import ArgumentError, DecodeError, SourceError, TransformError
 from cuaug.limits import check_bytes
 from cuaug.pipeline.buffer_pool import SeparateBuffers
 from cuaug.pipeline.config import BatchConfig, choose
@@ -123,7 +123,7 @@ def decode(
     Raises:
         DecodeError: an image cannot be read or decoded. `index` is its position in the list, `path` its path.
         TransformError: a region reaches outside its image, or the chain does not fit an image.
-        LoaderError, DeviceError: an argument is invalid.
+        ArgumentError, DeviceError: an argument is invalid.
     """
     one_of("mode", mode, ("RGB",))
     is_one = not isinstance(paths_or_bytes, (list, tuple))
@@ -173,7 +173,7 @@ def _decode_here(image: str | bytes, regions: _Regions | None, options: DecodeOp
         pixels = decoder.decode_new(header, region)
     except OSError as error:
         if is_fd_limit_error(error):
-            raise LoaderError(f"cannot open {path!r}: {error_reason(error)}") from error
+            raise SourceError(f"cannot open {path!r}: {error_reason(error)}") from error
         raise DecodeError(error_reason(error), path=path) from error
     except MemoryError as error:
         raise DecodeError(f"not enough memory: {error}", path=path) from error
@@ -188,7 +188,7 @@ class _Inputs:
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         if not inputs:
-            raise LoaderError("paths_or_bytes is empty: give at least one image")
+            raise ArgumentError("paths_or_bytes is empty: give at least one image")
         self._inputs = [_to_path_or_bytes(value, position) for position, value in enumerate(inputs)]
 
     def __len__(self) -> int:
@@ -204,7 +204,7 @@ def _to_path_or_bytes(value: Any, position: int) -> str | bytes:
     if isinstance(value, (str, os.PathLike)):
         path = os.fsdecode(value)
         if is_url(path):
-            raise LoaderError(
+            raise ArgumentError(
                 f"paths_or_bytes: input {position} is the URL {path!r:.200}: fetch it, and give its bytes"
             )
         return path
@@ -214,11 +214,11 @@ def _to_path_or_bytes(value: Any, position: int) -> str | bytes:
         if value.dtype in (np.uint8, torch.uint8) and value.ndim == 1:
             return (value.cpu().numpy() if isinstance(value, torch.Tensor) else value).tobytes()
         hint = "; it looks like a decoded image, which transforms take as it is: Compose([...])(image)"
-        raise LoaderError(
+        raise ArgumentError(
             f"paths_or_bytes: input {position} has the shape {tuple(value.shape)} and the dtype {value.dtype}; it "
             f"must hold the bytes of a file, (n,) uint8{hint if value.ndim in (2, 3) else ''}"
         )
-    raise LoaderError(
+    raise ArgumentError(
         f"paths_or_bytes: input {position} must be a path, the bytes of a file, or a uint8 array or tensor of them, "
         f"not {value!r:.100}"
     )
@@ -240,13 +240,15 @@ class _Regions(Transform):
         except TypeError:
             rows = []
         if not rows or any(len(row) != 4 for row in rows):
-            raise LoaderError(
+            raise ArgumentError(
                 "region must be (top, left, height, width), four integers"
                 + ("" if is_one else ", or a list with one such region per image")
                 + f", not {region!r:.200}"
             )
         if not is_common and len(rows) != count:
-            raise LoaderError(f"region has {len(rows)} regions for {count} images: give one per image, or one for all")
+            raise ArgumentError(
+                f"region has {len(rows)} regions for {count} images: give one per image, or one for all"
+            )
         self._rows = np.array(rows * count if is_common else rows, dtype=np.int64)
 
     def of(self, position: int, height: int, width: int) -> tuple[int, int, int, int]:
@@ -278,7 +280,7 @@ def _checked_options(decode: Any) -> DecodeOptions:
     if decode is None:
         return DecodeOptions()
     if not isinstance(decode, DecodeOptions):
-        raise LoaderError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
+        raise ArgumentError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
     return decode
 
 

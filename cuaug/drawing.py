@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 
 __all__ = ["Cell", "Normalization", "draw_targets", "grid", "show", "shrink", "to_html", "to_pixels", "to_table"]
 
@@ -80,12 +80,12 @@ def show(
         A PIL image, which notebooks display.
 
     Raises:
-        LoaderError: an argument, or the batch, has none of these forms.
+        ArgumentError: an argument, or the batch, has none of these forms.
     """
     if box_format not in _TO_CORNERS:
-        raise LoaderError(f"box_format must be one of {', '.join(map(repr, _TO_CORNERS))}, not {box_format!r}")
+        raise ArgumentError(f"box_format must be one of {', '.join(map(repr, _TO_CORNERS))}, not {box_format!r}")
     if (mean is None) != (std is None):
-        raise LoaderError("mean and std undo a Normalize together: give both")
+        raise ArgumentError("mean and std undo a Normalize together: give both")
     if hasattr(batch, "images") and hasattr(batch, "labels"):
         images, labels = batch.images, batch.labels
     elif isinstance(batch, tuple) and len(batch) == 2:
@@ -96,7 +96,7 @@ def show(
     valid = getattr(batch, "valid", None)
     samples = _split_views(images)
     if not samples:
-        raise LoaderError("batch is empty: there is nothing to show")
+        raise ArgumentError("batch is empty: there is nothing to show")
     rows: list[list[Cell]] = []
     for k, views in enumerate(samples[:limit]):
         label = _label_of(labels, k, len(samples))
@@ -149,7 +149,7 @@ def _to_array(image: Any) -> NDArray[Any]:
         image = (image.float() if image.dtype in (torch.float16, torch.bfloat16) else image).numpy()
     if not isinstance(image, np.ndarray) or image.ndim != 3 or not 0 < len(image) <= 16 or not image.size:
         shape = f"of shape {tuple(image.shape)}" if hasattr(image, "shape") else f"{image!r:.60}"
-        raise LoaderError(f"batch must hold images (C, H, W) of 1 to 16 channels, not one {shape}")
+        raise ArgumentError(f"batch must hold images (C, H, W) of 1 to 16 channels, not one {shape}")
     return np.moveaxis(image, 0, -1)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 from cuaug.sources._labels import Classes, LabelColumns, encode_text
 from cuaug.sources._urls import is_url
 from cuaug.sources.files import Files
@@ -33,7 +33,7 @@ class DataFrame(Files):
         classes: class names in label order, such as another table's `classes`; "auto": as above; None: text stays text.
 
     Raises:
-        LoaderError: a column is missing, or a path or label is.
+        ArgumentError: a column is missing, or a path or label is.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class DataFrame(Files):
         classes: Classes = "auto",
     ) -> None:
         if not is_data_frame(frame):
-            raise LoaderError(f"frame must be a pandas DataFrame, not {frame!r:.100}")
+            raise ArgumentError(f"frame must be a pandas DataFrame, not {frame!r:.100}")
         names = [] if label is None else [label] if isinstance(label, str) else list(label)
         for name in (image, *names):
             if list(frame.columns).count(name) != 1:
-                raise LoaderError(
+                raise ArgumentError(
                     f"frame has no column {name!r}, or several; it has {', '.join(map(repr, frame.columns))}: name the "
                     "columns, cuaug.sources.DataFrame(frame, image=..., label=...)"
                 )
             if (missing := frame[name].isna().to_numpy()).any():
                 row = int(missing.argmax())
-                raise LoaderError(f"frame: row {row} has no {name!r}: leave it out, frame.dropna(subset=[{name!r}])")
+                raise ArgumentError(f"frame: row {row} has no {name!r}: leave it out, frame.dropna(subset=[{name!r}])")
         paths = [os.fspath(path) if isinstance(path, os.PathLike) else path for path in frame[image].tolist()]
         if root is not None and all(isinstance(path, str) for path in paths):  # else Files names the odd one
             paths = [_below(root, path) for path in paths]
