@@ -215,7 +215,7 @@ def test_limits(tmp_path, transforms):
         ([FILE], {"region": (0, 0, 5)}, r"^region must be .*four integers"),
         ([FILE], {"region": [(0, 0, 5, 5)]}, r"^region must be .*four integers"),
         ([[FILE]], {"region": (0, 0.5, 5, 5)}, r"^region must be .*or a list with one such region per image"),
-        ([[FILE]], {"region": [(0, 0, 5, 5)] * 2}, r"^region: 2 regions for 1 images"),
+        ([[FILE]], {"region": [(0, 0, 5, 5)] * 2}, r"^region has 2 regions for 1 images"),
         ([FILE, "resize"], {}, r"^transforms must hold"),
     ],
 )
