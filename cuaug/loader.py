@@ -182,6 +182,7 @@ class Loader:
             lossy=options.lossy,
             max_bytes=options.max_bytes,
             opened=self.device.type != "cpu",
+            mode=options.mode,
         )
         config = BatchConfig(
             reader=reader,

@@ -43,6 +43,7 @@ tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
 jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG; the JPEG index
 exif.py            EXIF orientation of pixels and regions
 jpegtran.py        restart markers for JPEGs, for `cuaug prepare`
+multichannel.py    `MultiChannelImage`: other images than 8-bit RGB, for the kernels
 messages.py        warnings of the image libraries
 """
 
@@ -58,6 +59,7 @@ from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_head
 from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog
+from cuaug.codec.multichannel import MultiChannelImage
 from cuaug.codec.picture import PICTURE_MODES, read_picture
 from cuaug.codec.sniff import file_format
 
@@ -71,6 +73,7 @@ __all__ = [
     "EncodedJpeg",
     "JpegIndex",
     "MessageLog",
+    "MultiChannelImage",
     "Region",
     "codec_version",
     "decode_mask",

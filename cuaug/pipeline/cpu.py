@@ -80,9 +80,9 @@ class _CpuJob(Job):
             tables, views = planned.tables, planned.stacks.count
             outputs = self.pipeline.buffer_pool.empty(planned.stacks.shapes, dtype_of(tables.target_type))
             images = Images(outputs, planned.stacks.views)
-            executor = CpuExecutor(tables)
+            executors = [CpuExecutor(compiled) for compiled in (tables, *planned.others)]
             regions = cast(list[Region], planned.regions().tolist())
-            addresses = planned.stacks.addresses(outputs).tolist()
+            addresses = [planned.stacks.addresses(outputs, 3 * group).tolist() for group in range(len(executors))]
 
         def decode_and_augment(task: range) -> None:
             decoder = thread_decoder(self.config.fancy_upsampling)
@@ -98,7 +98,7 @@ class _CpuJob(Job):
                     for i, lines in decoder.messages.items():
                         self.warn(group[i], lines)
                     clock.at_samples("augment", indices)
-                    runs = []
+                    runs: list[list[tuple[int, int, int, int, int, int]]] = [[] for _ in executors]
                     for i, k, result in zip(rows, group, results, strict=True):
                         if isinstance(result, DecodeError):
                             self.add_error(k, result)
@@ -110,16 +110,20 @@ class _CpuJob(Job):
                         clock.count(("decoded_by", decoded_by))
                         # The first row's address: `pixels` has gaps if the decoder decoded more than the region.
                         source, pitch, (y, x, _, _) = address(pixels[0]), pixels.strides[0], regions[i]
-                        runs += [
-                            (row, source, pitch, y, x, addresses[row]) for row in range(i * views, (i + 1) * views)
-                        ]
-                    for row in executor.run_samples(runs, max_pixels=self.config.max_pixels):
-                        self.add_error(int(positions[row // views]), DecodeError(_TOO_MUCH_MEMORY))
+                        for own_runs, targets in zip(runs, addresses, strict=True):  # a group of channels each
+                            own_runs += [
+                                (row, source, pitch, y, x, targets[row]) for row in range(i * views, (i + 1) * views)
+                            ]
+                            source += getattr(items[i], "group_bytes", 0)
+                    for executor, own_runs in zip(executors, runs, strict=True):
+                        for row in executor.run_samples(own_runs, max_pixels=self.config.max_pixels):
+                            self.add_error(int(positions[row // views]), DecodeError(_TOO_MUCH_MEMORY))
                     results.clear()
 
-        self._submit_tasks(
-            len(items), decode_and_augment, lambda: self.finish_run(images, positions), _samples_per_task(items)
-        )
+        def finish() -> None:
+            self.finish_run(images.of_loader(planned, self.config.layout), positions)
+
+        self._submit_tasks(len(items), decode_and_augment, finish, _samples_per_task(items))
 
     def _decode_groups(self, task: range, items: Sequence[Item]) -> list[range]:
         """Splits a task into groups that are decoded in one call, and then augmented in one call.

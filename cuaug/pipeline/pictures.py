@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.devices import CpuExecutor
+from cuaug.errors import TransformError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.planning import Planned
 from cuaug.plan import Layout
@@ -24,9 +25,14 @@ class PictureExecutor:
     Args:
         planned: a plan of one view per sample.
         layout: of the images, which the pictures share.
+
+    Raises:
+        TransformError: the images are not 8-bit RGB, as the pictures are.
     """
 
     def __init__(self, planned: Planned, layout: Layout) -> None:
+        if not planned.is_rgb8:
+            raise TransformError("images: further pictures need a loader of 8-bit RGB images, mode='RGB'")
         self._executor = CpuExecutor(planned.tables)
         self._dtype = dtype_of(planned.tables.target_type)
         self._layout = layout

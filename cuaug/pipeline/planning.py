@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.codec import MultiChannelImage
 from cuaug.devices import OutputStacks, first_size_mismatch, fuse_luts
 from cuaug.errors import TransformError
 from cuaug.limits import DEFAULT_MAX_PIXELS
-from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type
+from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type, count_groups, is_rgb_or_gray
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetNameError, Targets
 from cuaug.transforms import Compose
@@ -48,6 +49,10 @@ class Planned:
         trace: the recorded parameters.
         counts: `SampleRNG.counts` after planning, from which later segments go on.
         targets: the samples' labels, which may hold boxes, masks and keypoints.
+        others: the same plan for the channels beyond the first three; see `cuaug.plan.channels`.
+        is_rgb8: whether the images that come in are 8-bit RGB.
+        to_uint16: the finished floats become uint16, as the images were.
+        layout: of the output images.
     """
 
     tables: CompiledPlan
@@ -56,6 +61,10 @@ class Planned:
     trace: Trace
     counts: Mapping[str, int]
     targets: Targets
+    others: Sequence[CompiledPlan]
+    is_rgb8: bool
+    to_uint16: bool
+    layout: Layout
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4) y0, x0, y1, x1: the region of each sample that its views read."""
@@ -93,6 +102,9 @@ def plan_samples(
         TransformError: the output images have different sizes.
     """
     keys = rng.indices
+    channels, depth = _pixel_format(items, name)
+    if not is_rgb_or_gray(channels):
+        layout = Layout.CHW  # each group of channels writes planes of its own
     views = chain.segments[0].views
     sources = np.empty((2, len(items)), dtype=np.int64)
     sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
@@ -100,10 +112,17 @@ def plan_samples(
     def repeat_views(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views == 1 else np.repeat(values, views)
 
-    def plan_rows(rows: slice) -> tuple[Plan, CompiledPlan, Mapping[str, int], Targets]:
+    def plan_rows(rows: slice, group: int = 0) -> tuple[Plan, CompiledPlan, Mapping[str, int], Targets]:
         heights, widths = sources[:, rows]
         targets = Targets(labels[rows], heights, widths, **chain.target_format)
-        plan = Plan(repeat_views(heights), repeat_views(widths), views=views)
+        plan = Plan(
+            repeat_views(heights),
+            repeat_views(widths),
+            source_type=Type.UINT8 if depth == np.uint8 else Type.FLOAT32,
+            channels=channels,
+            group=group,
+            views=views,
+        )
         targets.attach(plan)
         row_rng = rng.of(repeat_views(keys[rows]))
         chain.segments[0].plan(plan, row_rng)
@@ -130,7 +149,26 @@ def plan_samples(
         prefix = "" if views == 1 else f"view {k % views} of "
         raise size_mismatch(*((f"{prefix}{name(row // views)}", *sizes[:, row]) for row in (k % views, k)))
     stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
-    return Planned(fuse_luts(tables), sources, stacks, plan.trace, counts, targets)
+    others = [fuse_luts(plan_rows(slice(None), group)[1]) for group in range(1, count_groups(plan.channels))]
+    # Batch transforms compute with floats, and normalized images are not in [0, 1].
+    keeps_depth = target_type is None and plan.target_type is None and len(chain.segments) == 1 and not plan.normalized
+    is_rgb8 = channels == 3 and depth == np.uint8
+    to_uint16 = depth == np.uint16 and keeps_depth
+    return Planned(fuse_luts(tables), sources, stacks, plan.trace, counts, targets, others, is_rgb8, to_uint16, layout)
+
+
+def _pixel_format(items: Sequence[Any], name: Callable[[int], str]) -> tuple[int, Any]:
+    """(channels, dtype) of the images; a batch has one. Only a loader's `mode` makes others than 8-bit RGB."""
+    if not isinstance(items[0], MultiChannelImage):
+        return 3, np.uint8
+    first = items[0].channels, items[0].depth
+    for i, item in enumerate(items):
+        if (item.channels, item.depth) != first:
+            raise TransformError(
+                f"mode: the images of a batch must have the same channels and depth: {name(0)} has {first[0]} of "
+                f"{first[1]}, {name(i)} has {item.channels} of {item.depth}; use mode='RGB', 'L' or 'RGBA'"
+            )
+    return first
 
 
 def _check_pixels(tables: CompiledPlan, max_pixels: int) -> None:

@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DecodedCache, DeviceImage, EncodedCache, shrunken_size
-from cuaug.codec import CpuDecoder, DecodedImage, EncodedImage, read_header, read_jpeg_headers, read_other_header
+from cuaug.codec import (
+    CpuDecoder,
+    DecodedImage,
+    EncodedImage,
+    MultiChannelImage,
+    read_header,
+    read_jpeg_headers,
+    read_other_header,
+    read_picture,
+)
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_bytes
@@ -89,6 +98,7 @@ class Reader:
 
     Args:
         lossy: whether files may lose depth, bands, pages or frames.
+        mode: as of `DecodeOptions`. Other images than 8-bit RGB are decoded whole, when they are read.
         opened: whether nvImageCodec opens JPEGs at once, as a GPU needs; else it opens them when it decodes them.
 
     Attributes:
@@ -106,12 +116,14 @@ class Reader:
         max_bytes: int,
         opened: bool,
         lossy: bool = False,
+        mode: str = "RGB",
     ) -> None:
         self.source, self.decoded = source, decoded
         self._encoded = encoded
         self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
-        self._max_bytes, self._lossy = max_bytes, lossy
-        self._max_bytes, self._lossy = max_bytes, lossy
+        self._max_bytes, self._lossy, self._mode = max_bytes, lossy, mode
+        if mode != "RGB":
+            _check_mode(mode, source, is_cached=decoded is not None, on_gpu=opened)
         self.labels = LabelReader(
             apply_exif=apply_exif,
             max_pixels=max_pixels,
@@ -227,7 +239,8 @@ class Reader:
             data: each sample's data, or None.
             errors: receives errors by position: not an image, or too large.
         """
-        files = [value if type(value) is bytes else b"" for value in data]
+        is_rgb = self._mode == "RGB"
+        files = [value if type(value) is bytes and is_rgb else b"" for value in data]
         headers = read_jpeg_headers(
             files, apply_exif=self._apply_exif, max_pixels=self._max_pixels, opened=self._opened
         )
@@ -247,7 +260,10 @@ class Reader:
 
     def _make_item(self, index: int, data: Any, label: Any, header: EncodedImage | None, clock: Clock) -> Item:
         item: EncodedImage | DecodedImage | None = header
-        if item is None:
+        if self._mode != "RGB":
+            clock.at("decode", index)
+            item = self._read_picture(data)
+        elif item is None:
             clock.at("parse", index)
             if isinstance(data, (DecodedImage, DeviceImage)):
                 return data
@@ -260,9 +276,19 @@ class Reader:
                 item = read(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy)
         if self._picture_size is not None:
             self._check_size(index, item)
-        if self._encoded is not None and isinstance(item, EncodedImage):
+        if self._encoded is not None and not isinstance(data, (np.ndarray, DecodedImage)):
             self._encoded.put(index, data, label)
         return item if self.decoded is None else PendingCacheEntry(index, item, self.decoded.short_side)
+
+    def _read_picture(self, data: Any) -> MultiChannelImage:
+        """Decodes a whole file, or takes an array, in another mode than "RGB"."""
+        if not (isinstance(data, np.ndarray) and data.ndim > 1):
+            data = data if type(data) is bytes else bytes(data)
+            check_bytes(len(data), self._max_bytes)
+            data = read_picture(
+                data, self._mode, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy
+            )
+        return MultiChannelImage(data, self._mode, max_pixels=self._max_pixels)
 
     def _check_size(self, index: int, image: EncodedImage | DecodedImage) -> None:
         """Checks the image's size against its annotations'; a side of 0 is unknown."""
@@ -314,6 +340,23 @@ class Reader:
         """The label of a cached sample; a source with `label` need not read the image."""
         label = optional_method(self.source, "label")
         return _check_result(self.source.read(index), index)[1] if label is None else label(index)
+
+
+def _check_mode(mode: str, source: Any, *, is_cached: bool, on_gpu: bool) -> None:
+    """Checks that source, cache and device can make images of another mode than "RGB"."""
+    if on_gpu:
+        raise LoaderError(f"mode={mode!r} decodes on the CPU: use device='cpu', or mode='RGB' on a GPU")
+    if is_cached:
+        raise LoaderError(f"cache: decoded images are cached as RGB, not with mode={mode!r}: use cache='encoded'")
+    pending = [source]
+    while pending:
+        inner = pending.pop()
+        pending += getattr(inner, "sources", [])
+        if (own := getattr(inner, "mode", mode)) != mode:
+            raise LoaderError(
+                f"files: the images of {inner!r:.200} become {own} there, and the loader has mode={mode!r}: give "
+                f"cuaug.sources.FromDataset(dataset, mode={mode!r})"
+            )
 
 
 def _check_result(result: Any, index: int) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, empty_labels
+from cuaug.interop import to_uint16
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.pictures import PictureArrays
 from cuaug.pipeline.planning import Planned, size_mismatch
@@ -40,6 +41,15 @@ class Images(NamedTuple):
         if self.views is None:
             return self.tensors
         return self.tensors[0] if len(self.tensors) == 1 else tuple(self.tensors)
+
+    def of_loader(self, planned: Planned, layout: Layout) -> Images:
+        """The images in the loader's layout, where other images than 8-bit RGB were planned in another form."""
+        tensors = self.tensors
+        if planned.to_uint16:
+            tensors = [to_uint16(tensor) for tensor in tensors]
+        if planned.layout != layout:
+            tensors = [tensor.movedim(-3, -1).contiguous() for tensor in tensors]
+        return self._replace(tensors=tensors)
 
     def first(self, count: int) -> Images:
         """The images of the first `count` samples."""

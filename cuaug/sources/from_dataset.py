@@ -7,13 +7,15 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, Subset
 
-from cuaug.errors import LoaderError
+from cuaug.arguments import one_of
+from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import Classes, encode_text, parse_label_fields
 from cuaug.sources._per_process import PerProcess
@@ -21,6 +23,10 @@ from cuaug.sources._repr import ReprMixin
 from cuaug.sources._subset_concat import leaf_datasets
 
 __all__ = ["FromDataset"]
+
+_MODES = ("RGB", "L", "RGBA", "unchanged")
+#: Dtypes of tensors that are images, in 8-bit modes and in mode "unchanged".
+_TENSOR_DTYPES = ((torch.uint8,), (torch.uint8, torch.uint16, torch.float32))
 
 
 class FromDataset(ReprMixin):
@@ -55,6 +61,7 @@ class FromDataset(ReprMixin):
         tensor_layout: layout of tensors, "CHW" or "HWC".
         lock: let only one thread at a time call the Dataset.
         classes: class names in label order; "auto": as above; None: labels that are text stay text.
+        mode: how PIL images, arrays and tensors become images; the same as the loader's `DecodeOptions(mode=)`.
 
     Attributes:
         classes: the class names, or None.
@@ -75,6 +82,7 @@ class FromDataset(ReprMixin):
         tensor_layout: str = "CHW",
         lock: bool = False,
         classes: Classes = "auto",
+        mode: Literal["RGB", "L", "RGBA", "unchanged"] = "RGB",
     ) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise LoaderError(
@@ -95,6 +103,7 @@ class FromDataset(ReprMixin):
             raise LoaderError(f"tensor_layout must be 'CHW' or 'HWC', not {tensor_layout!r}")
         self.dataset = dataset
         self.tensor_layout = tensor_layout
+        self.mode = one_of("mode", mode, _MODES)
         self._name = type(dataset).__name__
         self._image = image
         self._fields, self._is_dict = parse_label_fields(label)
@@ -174,17 +183,19 @@ class FromDataset(ReprMixin):
             return image
         pillow = sys.modules.get("PIL.Image")  # a PIL image exists only after this import
         if pillow is not None and isinstance(image, pillow.Image):
-            if image.mode == "RGB":
+            if image.mode == "RGB" and self.mode in ("RGB", "unchanged"):
                 return np.asarray(image)
             from cuaug.codec import to_rgb8  # imports PIL
 
-            return to_rgb8(image)
+            return to_rgb8(image) if self.mode == "RGB" else _pil_pixels(image, self.mode)
         pixels = image
-        if isinstance(image, torch.Tensor) and image.dtype == torch.uint8:
+        if isinstance(image, torch.Tensor) and image.dtype in _TENSOR_DTYPES[self.mode == "unchanged"]:
             pixels = image.detach().cpu()
             if self.tensor_layout == "CHW" and pixels.ndim == 3:
                 pixels = pixels.permute(1, 2, 0).contiguous()  # twice as fast as in NumPy
             pixels = pixels.numpy()
+        if self.mode != "RGB" and isinstance(pixels, np.ndarray):
+            return np.ascontiguousarray(pixels)  # the loader checks its channels and dtype
         if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8:
             shape = pixels.shape
             if len(shape) in (1, 2) or (len(shape) == 3 and shape[2] in (1, 3)):
@@ -209,6 +220,19 @@ class FromDataset(ReprMixin):
             other = "HWC" if self.tensor_layout == "CHW" else "CHW"
             return f'; if its tensors have that layout: FromDataset(..., tensor_layout="{other}")'
         return ""
+
+
+def _pil_pixels(image: Any, mode: str) -> NDArray[Any]:
+    """A PIL image as an array (H, W[, C]): converted to a mode, or with the channels and depth that it has."""
+    if mode != "unchanged":
+        if image.mode.startswith("I;16") or image.mode in ("I", "F"):
+            raise DecodeError(f"a PIL image of mode {image.mode!r} would lose depth as {mode!r}: use mode='unchanged'")
+        return np.asarray(image.convert(mode))
+    if image.mode in ("P", "PA"):
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    if image.mode not in ("L", "LA", "RGB", "RGBA", "F") and not image.mode.startswith("I;16"):
+        raise DecodeError(f"a PIL image of mode {image.mode!r} has no counterpart: let the Dataset convert it")
+    return np.asarray(image, dtype=np.uint16) if image.mode.startswith("I;16") else np.asarray(image)
 
 
 def _class_names(dataset: Any, field: str | None) -> list[str] | None:
