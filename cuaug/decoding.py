@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import operator
 import os
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.apply import draw_seed
-from cuaug.arguments import integer, one_of
+from cuaug.arguments import integer
 from cuaug.codec import MessageLog, read_header, thread_decoder
 from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
@@ -26,7 +28,7 @@ from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.reader import Reader
-from cuaug.plan import Layout, Plan, Where
+from cuaug.plan import MAX_CHANNELS, Layout, Plan, Where
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
@@ -40,6 +42,7 @@ __all__ = ["EncodedInput", "decode"]
 EncodedInput: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | NDArray[np.uint8] | torch.Tensor
 Region: TypeAlias = Sequence[int]
 Chain: TypeAlias = Sequence[Transform] | Transform
+Mode: TypeAlias = Literal["RGB", "L", "RGBA", "unchanged"]
 
 # A first batch of this size fixes the GPU decoder's split; larger ones open it anew.
 _GPU_BATCH = 64
@@ -54,7 +57,7 @@ def decode(
     *,
     region: Region | None = None,
     device: str | torch.device | None = None,
-    mode: Literal["RGB"] = "RGB",
+    mode: Mode = "RGB",
     threads: int | None = None,
     decode: DecodeOptions | None = None,
 ) -> torch.Tensor: ...
@@ -67,7 +70,7 @@ def decode(
     *,
     region: Region | Sequence[Region] | None = None,
     device: str | torch.device | None = None,
-    mode: Literal["RGB"] = "RGB",
+    mode: Mode = "RGB",
     threads: int | None = None,
     decode: DecodeOptions | None = None,
 ) -> list[torch.Tensor]: ...
@@ -80,7 +83,7 @@ def decode(
     *,
     region: Region | Sequence[Region] | None = None,
     device: str | torch.device | None = None,
-    mode: Literal["RGB"] = "RGB",
+    mode: Mode = "RGB",
     threads: int | None = None,
     decode: DecodeOptions | None = None,
 ) -> Any: ...
@@ -92,7 +95,7 @@ def decode(
     *,
     region: Any = None,
     device: str | torch.device | None = None,
-    mode: Literal["RGB"] = "RGB",
+    mode: Mode = "RGB",
     threads: int | None = None,
     decode: DecodeOptions | None = None,
 ) -> Any:
@@ -112,27 +115,26 @@ def decode(
             Transforms see nothing beyond it. It gives the pixels of decoding all and cropping. On the CPU a JPEG's
             blocks outside it are not decoded where its restart markers allow that.
         device: as for `Loader`; None: CUAUG_DEVICE, else CUDA if it works, else the CPU.
-        mode: "RGB".
+        mode: "RGB", "L", "RGBA" or "unchanged", as in `DecodeOptions`. Others than "RGB" decode the whole image.
         threads: threads that read and decode; None: one per CPU of this process. They live until the process ends.
         decode: `cuaug.DecodeOptions`. `index_bytes` does not apply.
 
     Returns:
-        One image: a tensor (3, H, W), uint8 or the chain's dtype. A list: a list of such tensors; one tensor
-        (N, 3, H, W) with a chain that makes one size of images of any size.
+        One image: a tensor (3, H, W), uint8 or the chain's dtype; (C, H, W) in other modes. A list: a list of such
+        tensors; one tensor (N, C, H, W) with a chain that makes one size of images of any size.
 
     Raises:
         DecodeError: an image cannot be read or decoded. `index` is its position in the list, `path` its path.
         TransformError: a region reaches outside its image, or the chain does not fit an image.
         ArgumentError, DeviceError: an argument is invalid.
     """
-    one_of("mode", mode, ("RGB",))
     is_one = not isinstance(paths_or_bytes, (list, tuple))
     inputs = _Inputs([paths_or_bytes] if is_one else paths_or_bytes)
-    options = _checked_options(decode)
+    options = _with_mode(_checked_options(decode), mode)
     threads = None if threads is None else integer("threads", threads, 1)
     chosen = _device(device, os.environ.get("CUAUG_DEVICE"))
     regions = None if region is None else _Regions(region, len(inputs), is_one)
-    if is_one and transforms is None and chosen.type == "cpu":
+    if is_one and transforms is None and chosen.type == "cpu" and options.mode == "RGB":
         return _decode_here(inputs.read(0)[0], regions, options)
 
     chain = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
@@ -143,22 +145,43 @@ def decode(
     layout = Layout.HWC if transforms is None else Layout.CHW
     config = _config(inputs, whole, options, chosen, stack=stack, layout=layout)
     pipeline = _shared_pipeline(chosen, threads, options).with_config(config)
-    count = len(inputs)
-    job = pipeline.start(
-        Epoch(epoch, seed, np.arange(count)), RankSlice(np.arange(count), np.ones(count, dtype=bool), count, count)
+    images = _run(
+        pipeline, Epoch(epoch, seed, np.arange(len(inputs))), is_one, apart=not stack and options.mode == "unchanged"
     )
-    try:
-        job.wait()
-        job.check()
-        for error in job.failures():
-            raise error.at(error.path, None) if is_one else error
-        images = job.take().images
-    except BaseException:
-        job.cancel()
-        raise
     if not is_one:
         return images
     return tuple(views[0] for views in images) if isinstance(images, tuple) else images[0]
+
+
+def _run(pipeline: Pipeline, epoch: Epoch, is_one: bool, *, apart: bool) -> Any:
+    """The images of a batch, or with `apart` of batches of one, whose channels may differ."""
+    batches = np.arange(len(epoch)).reshape(-1, 1 if apart else len(epoch))
+    jobs = [
+        pipeline.start(epoch, RankSlice(batch, np.ones(len(batch), dtype=bool), len(batch), len(epoch)))
+        for batch in batches
+    ]
+    images: list[Any] = []
+    try:
+        for job in jobs:
+            job.wait()
+            job.check()
+            for error in job.failures():
+                raise error.at(error.path, None) if is_one else error
+            images.append(job.take().images)
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        raise
+    return [image for (image,) in images] if apart else images[0]
+
+
+def _with_mode(options: DecodeOptions, mode: Mode) -> DecodeOptions:
+    """The options with the mode, which one of the two arguments may set."""
+    if mode == "RGB" or mode == options.mode:
+        return options
+    if options.mode != "RGB":
+        raise LoaderError(f"mode={mode!r} contradicts DecodeOptions(mode={options.mode!r}): give one of them")
+    return dataclasses.replace(options, mode=mode)
 
 
 def _decode_here(image: str | bytes, regions: _Regions | None, options: DecodeOptions) -> torch.Tensor:
@@ -291,8 +314,9 @@ def _is_plain(chain: Compose) -> bool:
 
 def _makes_one_size(chain: Compose) -> bool:
     """Whether images of all sizes come out in one, as planned for a few sizes."""
-    for scale in 1, 8:  # a crop may need larger images
-        plan = Plan(*(scale * _PROBES))
+    # A crop may need larger images, and numbers per channel as many channels.
+    for channels, scale in itertools.product([3, *range(1, MAX_CHANNELS + 1)], (1, 8)):
+        plan = Plan(*(scale * _PROBES), channels=channels)
         try:
             chain.plan(plan, SampleRNG(0, 0, np.arange(len(plan))))
         except TransformError:
@@ -326,6 +350,7 @@ def _config(
         lossy=options.lossy,
         max_bytes=options.max_bytes,
         opened=device.type != "cpu",
+        mode=options.mode,
     )
     return BatchConfig(
         reader=reader,

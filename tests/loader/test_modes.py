@@ -166,3 +166,41 @@ def test_a_damaged_array_costs_its_own_sample():
 
     batches = load(Damaged(5), on_error="skip")
     assert torch.cat([batch.indices for batch in batches]).tolist() == [0, 1, *range(3, 10)]
+
+
+# --- cuaug.decode ----------------------------------------------------------------------------------------------------
+def png(array: np.ndarray) -> bytes:
+    Image.fromarray(array).save(data := io.BytesIO(), "PNG")
+    return data.getvalue()
+
+
+def test_decode_keeps_channels_and_depth_of_each_image():
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(0, 256, (9, 7, 4), dtype=np.uint8),
+        rng.integers(0, 65536, (5, 8), dtype=np.uint16),
+        rng.integers(0, 256, (6, 6, 3), dtype=np.uint8),
+    ]
+    images = cuaug.decode([png(array) for array in arrays], mode="unchanged", device="cpu")
+    for array, image in zip(arrays, images, strict=True):
+        want = array if array.ndim == 3 else array[..., None]
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), want)
+        np.testing.assert_array_equal(cuaug.decode(png(array), mode="unchanged", device="cpu").numpy(), image.numpy())
+    region = cuaug.decode(png(arrays[0]), mode="unchanged", region=(1, 2, 4, 3), device="cpu")
+    np.testing.assert_array_equal(region.permute(1, 2, 0).numpy(), arrays[0][1:5, 2:5])
+    gray = cuaug.decode([png(arrays[2])] * 2, mode="L", device="cpu")
+    assert [image.shape for image in gray] == [(1, 6, 6)] * 2
+
+
+def test_decode_transforms_images_of_four_channels():
+    data = [png(Arrays(4).array(index)) for index in range(3)]
+    normalize = T.Normalize([0.1, 0.2, 0.3, 0.4], [1.0] * 4)
+    batch = cuaug.decode(data, [T.CenterCrop(16), normalize], mode="RGBA", device="cpu")
+    assert batch.shape == (3, 4, 16, 16) and batch.dtype == torch.float32
+    alone = cuaug.decode(data, [T.RandomHorizontalFlip(0.0), normalize], mode="RGBA", device="cpu")
+    assert [image.shape[1:] for image in alone] == [(20, 30), (21, 30), (22, 30)]
+
+
+def test_decode_refuses_two_modes():
+    with pytest.raises(cuaug.LoaderError, match="mode='L' contradicts"):
+        cuaug.decode(png(Arrays(3).array(0)), mode="L", decode=cuaug.DecodeOptions(mode="RGBA"))
