@@ -93,6 +93,7 @@ CASES = {
     "Policies and choices": [
         "T.AutoAugment()",
         "T.RandAugment(2, 9)",
+        "T.TimmRandAugment()",
         "T.TrivialAugmentWide()",
         "T.AugMix(severity=10)",
         "T.RandomChoice([T.RandomRotation(30), T.RandomInvert(1), T.GaussianBlur(9, 3.0)])",

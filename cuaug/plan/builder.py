@@ -387,8 +387,13 @@ class Plan:
             )
         if not per_sample and values.ndim == 2:
             values = values[self.of_channels("the look-up table", np.arange(len(values))).astype(np.int64)]
-        tables = np.broadcast_to(values, (len(self) if per_sample else 1, 3, 256)) * np.float32(self.limit / 255.0)
-        number = self._table.add_luts(tables) + (self._all if per_sample else 0)
+        number = np.zeros(len(self), dtype=np.int64)
+        if per_sample:  # the tables of the chosen samples alone
+            chosen = self._all if where is None else where.nonzero()[0]
+            values, number[chosen] = values[chosen], np.arange(len(chosen))
+        tables = np.broadcast_to(values, (len(values) if per_sample else 1, 3, 256))
+        tables = np.multiply(tables, np.float32(self.limit / 255.0), order="C")
+        number += self._table.add_luts(tables)
         self.append(operations.look_up(len(self), self.limit, number), where)
 
     # --- dtype and value range --------------------------------------------------------------------------------------

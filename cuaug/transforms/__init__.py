@@ -15,7 +15,8 @@ warps.py, elastic.py          rotation, affine, perspective; displacement fields
 color.py, color_jitter.py     color and point operations; random color changes
 dtype.py                      dtype and value range
 blur.py, noise.py, erase.py   filters; noise; masking
-auto.py, augmix.py            automatic augmentation, with the tables of policies.py
+auto.py, timm_auto.py         automatic augmentation, with the tables of policies.py; timm's
+augmix.py                     AugMix
 mixes.py, mosaic.py           transforms of several samples
 boxes.py, views.py, clips.py  detection transforms; several views of an image; frames of clips
 inputs.py                     the arguments of a call
@@ -99,6 +100,7 @@ from cuaug.transforms.mixes import CutMix, MixUp
 from cuaug.transforms.mosaic import CopyPaste, Mosaic
 from cuaug.transforms.noise import GaussianNoise, SaltAndPepper, ShotNoise
 from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, ScaleJitter
+from cuaug.transforms.timm_auto import TimmRandAugment
 from cuaug.transforms.views import FiveCrop, MultiView, TenCrop
 from cuaug.transforms.warps import RandomAffine, RandomPerspective, RandomRotation
 
@@ -186,6 +188,7 @@ __all__ = [
     "ShotNoise",
     "SomeOf",
     "TenCrop",
+    "TimmRandAugment",
     "ToDtype",
     "ToImage",
     "ToPureTensor",

@@ -14,7 +14,7 @@ Differences from torchvision:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ class PolicyTransform(Transform):
     _wide = False
 
     def __init__(self, interpolation: arguments.Interpolation, fill: arguments.Fill) -> None:
-        self.interpolation = interpolation
+        self.interpolation: Any = interpolation
         self.fill = fill
         self.warp_options: dict[str, Any] = {
             "filter": arguments.warp_filter(interpolation),
@@ -106,7 +106,18 @@ class PolicyTransform(Transform):
             if batch.sharpens[step].any():
                 plan.stencil(batch.taps[step], frame=1, saturate=True, where=batch.sharpens[step])
             if batch.moves[step].any():
-                plan.warp(batch.matrices[step], *plan.sizes, **self.warp_options, where=batch.moves[step])
+                for options, acts in self._warps(plan, batch.moves[step], k, params):
+                    plan.warp(batch.matrices[step], *plan.sizes, **options, where=acts)
+            self._write_own(plan, where, k, params)
+
+    def _warps(
+        self, plan: Plan, moves: NDArray[np.bool_], number: int, params: dict[str, Any]
+    ) -> Iterable[tuple[dict[str, Any], NDArray[np.bool_]]]:
+        """Keyword arguments of `Plan.warp` for step `number`, each with the samples that use them."""
+        return [(self.warp_options, moves)]
+
+    def _write_own(self, plan: Plan, where: Where, number: int, params: dict[str, Any]) -> None:
+        """Write the operations of step `number` that only this policy knows."""
 
 
 class _OperationBatch:

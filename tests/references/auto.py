@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,18 +15,19 @@ def step(
 ) -> np.ndarray:
     """Applies operation `name` with `magnitude`; `limit` is the value of white."""
     h, w, _ = image.shape
-    factor, shear = 1.0 + magnitude, math.degrees(math.atan(magnitude))
+    factor = 1.0 + magnitude
 
-    def affine(angle: float = 0.0, translate=(0, 0), shear=(0.0, 0.0), center=None) -> np.ndarray:
-        matrix = warp.affine(h, w, angle, translate, 1.0, shear, center)
+    def affine(angle: float = 0.0, translate=(0, 0), sheared=(0.0, 0.0)) -> np.ndarray:
+        matrix = warp.affine(h, w, angle, translate, 1.0, (0.0, 0.0))
+        matrix[[0, 1], [1, 0]] += sheared  # about the corner; the angle would be a rounded arctangent
         moved = warp.warp(image, matrix, h, w, filter, fill=fill)
         return np.clip(moved, 0.0, limit) if filter == "bicubic" and limit == 255.0 else moved
 
     moves = {
-        "ShearX": {"shear": (shear, 0.0), "center": (0, 0)},
-        "ShearY": {"shear": (0.0, shear), "center": (0, 0)},
-        "TranslateX": {"translate": (int(magnitude), 0)},
-        "TranslateY": {"translate": (0, int(magnitude))},
+        "ShearX": {"sheared": (magnitude, 0.0)},
+        "ShearY": {"sheared": (0.0, magnitude)},
+        "TranslateX": {"translate": (magnitude, 0)},
+        "TranslateY": {"translate": (0, magnitude)},
         "Rotate": {"angle": -magnitude},
     }
     if name in moves:
@@ -44,6 +44,9 @@ def step(
         return color.posterize(image, int(magnitude), limit)
     if name == "Solarize":
         return color.solarize(image, round(limit * magnitude, 9), limit)
+    if name == "SolarizeAdd":
+        level = np.floor(image * 255.0 / limit + 0.5)
+        return np.where(level < 128, np.minimum(level + magnitude, 255.0), level) * limit / 255.0
     if name == "Invert":
         return color.invert(image, limit)
     if name in ("AutoContrast", "Equalize"):

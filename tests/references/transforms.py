@@ -251,5 +251,15 @@ def grid(fill: Any = 0.0) -> Reference:
     return lambda image, **params: masks.grid(image, **params, fill=fill)
 
 
+def timm_policy(filter: str | None = None, fill: Any = 128.0) -> Reference:
+    def run(image: Image, operation: Any, magnitude: Any, is_cubic: Any) -> Image:
+        for name, amount, cubic in zip(operation, magnitude, is_cubic, strict=True):
+            kind = filter or ("bicubic" if cubic else "bilinear")
+            image = auto.step(image, name, amount, filter=kind, fill=fill)
+        return image
+
+    return run
+
+
 def automatic(filter: str = "nearest", fill: Any = 0.0) -> Reference:
     return lambda image, **params: auto.steps(image, **params, filter=filter, fill=fill)

@@ -43,7 +43,16 @@ GEOMETRIC = [
     "ScaleJitter",
 ]
 #: Transforms that may move pixels or change values.
-MIXED = ["AutoAugment", "RandAugment", "TrivialAugmentWide", "RandomChoice", "RandomOrder", "SomeOf", "AugMix"]
+MIXED = [
+    "AutoAugment",
+    "RandAugment",
+    "TimmRandAugment",
+    "TrivialAugmentWide",
+    "RandomChoice",
+    "RandomOrder",
+    "SomeOf",
+    "AugMix",
+]
 MOVING = [pytest.param(t, id=f"{name}-{k}") for name in GEOMETRIC for k, (t, _) in enumerate(CASES[name])]
 OTHERS = [
     pytest.param(t, id=f"{name}-{k}")

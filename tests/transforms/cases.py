@@ -42,6 +42,7 @@ from tests.references.transforms import (
     salt_and_pepper,
     shot,
     single,
+    timm_policy,
     yuv,
     zoom_out,
 )
@@ -285,6 +286,11 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.RandAugment(), automatic()),
         (T.RandAugment(1, 30, interpolation="bicubic", fill=[9, 99, 200]), automatic("bicubic", (9, 99, 200))),
         (T.RandAugment(0), automatic()),
+    ],
+    "TimmRandAugment": [
+        (T.TimmRandAugment(), timm_policy()),
+        (T.TimmRandAugment("rand-m7-n3-p1", "nearest", (9, 99, 200)), timm_policy("nearest", (9, 99, 200))),
+        (T.TimmRandAugment("rand-n1-p0.9-mstd101-inc1"), timm_policy()),
     ],
     "TrivialAugmentWide": [
         (T.TrivialAugmentWide(), automatic()),

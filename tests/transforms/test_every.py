@@ -63,6 +63,7 @@ RANDOM = [
     T.JPEG((5, 95)),
     T.AutoAugment(),
     T.RandAugment(),
+    T.TimmRandAugment(),
     T.TrivialAugmentWide(),
     T.RandomApply([T.Grayscale(3)]),
     T.RandomChoice([T.Grayscale(3), T.RandomVerticalFlip(1)]),
@@ -142,7 +143,7 @@ def test_every_transform_has_a_case():
         "GridMask",
     }
     drawing |= {"GaussianBlur", "MotionBlur", "MedianBlur", "Downscale", "JPEG"}
-    drawing |= {"AutoAugment", "RandAugment", "TrivialAugmentWide", "SomeOf"}
+    drawing |= {"AutoAugment", "RandAugment", "TimmRandAugment", "TrivialAugmentWide", "SomeOf"}
     assert {type(t).__name__ for t in RANDOM + RESIZING} == drawing
 
 
@@ -360,6 +361,11 @@ def test_where_selects_samples(transform):
         (lambda: T.RandAugment(2, 31), "magnitude must be an integer from 0 to 30, not 31"),
         (lambda: T.RandAugment(2, -1), "magnitude must be an integer from 0 to 30, not -1"),
         (lambda: T.RandAugment(fill=()), r"fill .* not \(\)"),
+        (lambda: T.TimmRandAugment("augmix-m5"), "config must begin with 'rand', .* not 'augmix-m5'"),
+        (lambda: T.TimmRandAugment("rand-tweights"), "config must have sections m, n, p, .* has 'tweights'"),
+        (lambda: T.TimmRandAugment("rand-m9-x1"), "config must have sections .* has 'x1'"),
+        (lambda: T.TimmRandAugment("rand-n1.5"), "config must have a whole number n, not 1.5"),
+        (lambda: T.TimmRandAugment("rand-p2"), "config: p must be a probability in .* not 2.0"),
         (lambda: T.TrivialAugmentWide(1), "num_magnitude_bins must be an integer of at least 2, not 1"),
         (lambda: T.TrivialAugmentWide(interpolation="lanczos"), "interpolation must be one of .* not 'lanczos'"),
         *[(lambda v=v: T.RandomChoice([T.Pad(1)], v), "p must be a weight .* 1 transforms")
