@@ -180,7 +180,7 @@ def _with_mode(options: DecodeOptions, mode: Mode) -> DecodeOptions:
     if mode == "RGB" or mode == options.mode:
         return options
     if options.mode != "RGB":
-        raise LoaderError(f"mode={mode!r} contradicts DecodeOptions(mode={options.mode!r}): give one of them")
+        raise ArgumentError(f"mode={mode!r} contradicts DecodeOptions(mode={options.mode!r}): give one of them")
     return dataclasses.replace(options, mode=mode)
 
 

@@ -96,6 +96,40 @@ def test_a_region_is_decode_then_crop(data, height, width, sampling, orientation
     assert torch.equal(resized, cuaug.decode(encode(Image.fromarray(pixels(crop)), "PNG"), chain))
 
 
+DEEP = np.random.default_rng(5).integers(0, 65536, (20, 30, 5), dtype=np.uint16)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "unchanged"])
+def test_modes(mode):
+    """As read by Pillow, or as an array was saved."""
+    rgba = np.random.default_rng(3).integers(0, 256, (20, 30, 4), dtype=np.uint8)
+    file = encode(Image.fromarray(rgba), "PNG")
+    expected = np.asarray(Image.open(io.BytesIO(file)).convert("L"))[..., None] if mode == "L" else rgba
+    for options in ({"mode": mode}, {"decode": cuaug.DecodeOptions(mode=mode)}):
+        one, (first, other) = cuaug.decode(file, **options), cuaug.decode([file, file], **options)
+        for image in (one, first, other):
+            np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), expected)
+    for image in (
+        cuaug.decode(file, mode=mode, region=(3, 4, 5, 6)),
+        cuaug.decode([file], mode=mode, region=(3, 4, 5, 6))[0],
+    ):
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), expected[3:8, 4:10])
+    flipped = cuaug.decode([file, file], [T.RandomHorizontalFlip(1.0)], mode=mode)[1]
+    np.testing.assert_array_equal(flipped.permute(1, 2, 0).numpy(), expected[:, ::-1])
+
+
+def test_bands_and_depth_are_kept():
+    file = io.BytesIO()
+    np.save(file, DEEP)
+    for image in (cuaug.decode(file.getvalue(), mode="unchanged"), *cuaug.decode([file.getvalue()], mode="unchanged")):
+        assert image.dtype == torch.uint16
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), DEEP)
+    batch = cuaug.decode([file.getvalue()] * 2, T.CenterCrop(10), mode="unchanged")
+    np.testing.assert_array_equal(batch[1].permute(1, 2, 0).numpy(), DEEP[5:15, 10:20])
+    with pytest.raises(cuaug.DecodeError):
+        cuaug.decode(file.getvalue())
+
+
 def test_one_region_for_all_and_one_each():
     wholes = cuaug.decode(FILES)
     for image, whole in zip(cuaug.decode(FILES, region=(3, 5, 20, 30)), wholes, strict=True):

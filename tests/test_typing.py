@@ -42,6 +42,7 @@ with cuaug.Loader("photos/", chain, batch_size=64, shuffle=True, last_batch="dro
 one: torch.Tensor = cuaug.decode("a.jpg", region=(0, 0, 8, 8))
 other: torch.Tensor = cuaug.decode(Path("a.jpg").read_bytes())
 several: list[torch.Tensor] = cuaug.decode(["a.jpg", b"", np.zeros(3, np.uint8)], threads=2)
+gray: torch.Tensor = cuaug.decode("a.jpg", mode="L")
 stack: torch.Tensor = cuaug.decode([Path("a.jpg")], chain)
 cuaug.show(loader.source and stack, columns=4)
 cuaug.Loader(Files(["a.jpg"], ["cat"], classes=["ant", "cat"]), [T.Resize((8, 8))])
