@@ -146,7 +146,7 @@ def _read(source: Source, index: int) -> _Sample:
         if isinstance(data, (str, os.PathLike)):
             data = Path(data).read_bytes()
         is_decoded = isinstance(data, np.ndarray) and data.ndim > 1
-        image = DecodedImage(data) if is_decoded else read_header(data)
+        image = DecodedImage(data) if is_decoded else read_header(data, lossy=True)  # the page has 8 bits
         pixels = decoder.decode(image).copy()
     except DecodeError as error:
         raise error.at(path, None) from error

@@ -26,6 +26,7 @@ import random
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,11 +34,11 @@ import numpy as np
 
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
-from cuaug.codec import CpuDecoder, read_header
+from cuaug.codec import CpuDecoder, read_header, read_picture
 from cuaug.errors import DecodeError
 from tests.codec.memory import fill_fresh_memory, peak_bytes
 from tests.codec.mutations import mutate
-from tests.codec.originals import ORIGINALS
+from tests.codec.originals import ORIGINALS, PICTURES
 
 __all__ = ["Case", "Fuzzer", "make_case"]
 
@@ -64,11 +65,11 @@ class Case:
         return f"seed {self.seed}, case {self.number} ({self.original!r} after {self.mutations})"
 
 
-def make_case(seed: int, number: int) -> Case:
+def make_case(seed: int, number: int, originals: dict[str, bytes] = ORIGINALS) -> Case:
     """The damaged image of this number; the same in every run, if Pillow encodes the originals alike."""
     rng = random.Random(f"{seed} {number}")
-    name, other = rng.choice(list(ORIGINALS)), rng.choice(list(ORIGINALS))
-    data, mutations = mutate(rng, ORIGINALS[name], ORIGINALS[other])
+    name, other = rng.choice(list(originals)), rng.choice(list(originals))
+    data, mutations = mutate(rng, originals[name], originals[other])
     return Case(seed, number, name, mutations, data)
 
 
@@ -93,13 +94,8 @@ class Fuzzer:
         except Exception as error:
             self.broken.append(f"{case}: {type(error).__name__}: {error}")
             first = again = ["", ""]
-        seconds, size = time.process_time() - start, peak_bytes() - before
-        self.slowest, self.largest = max(self.slowest, (seconds, str(case))), max(self.largest, (size, str(case)))
         self.counts["refused" if isinstance(first[0], str) else "decoded"] += 1
-        if seconds > MAX_SECONDS:
-            self.broken.append(f"{case}: took {seconds:.1f} s of processor time")
-        if size > MAX_BYTES:
-            self.broken.append(f"{case}: took {size >> 20} MiB of memory")
+        self._check_cost(case, time.process_time() - start, peak_bytes() - before)
         for name, a, b in zip(("image", "region"), first, again, strict=True):
             if not np.array_equal(a, b):
                 self.broken.append(f"{case}: its {name} depends on uninitialised memory")
@@ -133,6 +129,38 @@ class Fuzzer:
             assert pixels.dtype == np.uint8 and pixels.shape == shape, f"{pixels.shape} where {shape} was promised"
             outcomes.append(pixels.copy())
         return outcomes
+
+    def try_picture(self, case: Case) -> None:
+        """Decode in another mode than RGB: the same pixels again, or a DecodeError of one line."""
+        start, before = time.process_time(), peak_bytes()
+        rng = random.Random(case.number)
+        mode = rng.choice(("unchanged", "unchanged", "L", "RGBA"))
+        options = {"apply_exif": rng.random() < 0.8, "max_pixels": MAX_PIXELS, "lossy": rng.random() < 0.5}
+        outcomes: list[np.ndarray | str] = []
+        for filled in (0x11, 0xEE):
+            fill_fresh_memory(filled)
+            try:
+                pixels = read_picture(case.data, mode, **options)
+                height, width, channels = pixels.shape
+                assert 1 <= height * width <= MAX_PIXELS and 1 <= channels <= 16 and pixels.flags.c_contiguous
+                assert pixels.dtype in ((np.uint8, np.uint16, np.float32) if mode == "unchanged" else (np.uint8,))
+                outcomes.append(pixels.view(np.uint8))
+            except DecodeError as error:
+                outcomes.append(_cause(error))
+            except Exception as error:
+                self.broken.append(f"{case}: {mode}: {type(error).__name__}: {error}")
+                return
+        self.counts["refused" if isinstance(outcomes[0], str) else "decoded"] += 1
+        self._check_cost(case, time.process_time() - start, peak_bytes() - before)
+        if not np.array_equal(*outcomes):
+            self.broken.append(f"{case}: its pixels depend on uninitialised memory")
+
+    def _check_cost(self, case: Case, seconds: float, size: int) -> None:
+        self.slowest, self.largest = max(self.slowest, (seconds, str(case))), max(self.largest, (size, str(case)))
+        if seconds > MAX_SECONDS:
+            self.broken.append(f"{case}: took {seconds:.1f} s of processor time")
+        if size > MAX_BYTES:
+            self.broken.append(f"{case}: took {size >> 20} MiB of memory")
 
     def try_loader(self, cases: list[Case]) -> None:
         """Load sound and damaged files alternately; the sound ones must equal those of a load without damage."""
@@ -201,6 +229,7 @@ def _load(paths: list[str]) -> dict[int, np.ndarray]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pictures", action="store_true", help="damage PICTURES, decoded in other modes than RGB")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--mark", default=os.devnull, help="a file for the number of the current case")
@@ -209,6 +238,7 @@ def main() -> None:
     arguments = parser.parse_args()
     faulthandler.enable()
     logging.getLogger("cuaug").setLevel(logging.ERROR)  # no line for each damaged file
+    warnings.simplefilter("ignore")  # Pillow's, likewise
     mark = os.open(arguments.mark, os.O_WRONLY | os.O_CREAT)
     fuzzer = Fuzzer()
     group: list[Case] = []
@@ -217,12 +247,15 @@ def main() -> None:
     for number in range(arguments.first, end):
         if number == arguments.first + WARM_UP:
             baseline = peak_bytes()
-        case = make_case(arguments.seed, number)
+        case = make_case(arguments.seed, number, PICTURES if arguments.pictures else ORIGINALS)
         os.pwrite(mark, b"%20d" % number, 0)
         if arguments.keep:
             Path(arguments.keep).write_bytes(case.data)
         if number % ARM_EVERY == 0 or number == arguments.first:
             faulthandler.dump_traceback_later(arguments.deadline, exit=True)
+        if arguments.pictures:
+            fuzzer.try_picture(case)
+            continue
         fuzzer.try_decoder(case)
         if number % LOADER_SHARE == 0:
             group.append(case)

@@ -1,8 +1,9 @@
-"""Damages JPEGs, PNGs and WebPs; `originals.py` has sound files of every kind.
+"""Damages JPEGs, PNGs, WebPs and TIFFs; `originals.py` has sound files of every kind.
 
-Blind damage flips bits and overwrites, cuts, inserts and splices bytes. Informed damage knows the segments of a JPEG
-and the chunks of a PNG or WebP: it drops, repeats, swaps and renames them, writes hostile numbers into their headers,
-damages their bodies or their lengths, and corrects the checksums, so that it reaches code behind the first checks.
+Blind damage flips bits and overwrites, cuts, inserts and splices bytes. Informed damage knows the segments of a JPEG,
+the chunks of a PNG or WebP, and the entries of a TIFF directory: it drops, repeats, swaps and renames them, writes
+hostile numbers into their headers, damages their bodies or their lengths, and corrects the checksums, so that it
+reaches code behind the first checks.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["KINDS", "Part", "join", "mutate", "split"]
 
 @dataclass(frozen=True)
 class Part:
-    """A segment of a JPEG (`rest`: the entropy-coded data after it) or a chunk of a PNG or WebP."""
+    """A segment of a JPEG (`rest`: the entropy-coded data after it) a chunk of a PNG or WebP, an entry of a TIFF."""
 
     name: bytes
     body: bytes
@@ -96,6 +97,28 @@ def _join_webp(parts: list[Part]) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
+def _tiff_parts(data: bytes) -> list[Part]:
+    """What precedes the first directory's entries, with their number; the entries, by tag; the rest."""
+    (at,) = struct.unpack_from("<I", data, 4) if len(data) >= 8 else (0,)
+    if not 8 <= at <= len(data) - 2:
+        return []
+    (count,) = struct.unpack_from("<H", data, at)
+    entries = [data[begin : begin + 12] for begin in range(at + 2, min(at + 2 + 12 * count, len(data) - 11), 12)]
+    end = at + 2 + 12 * len(entries)
+    return [Part(b"head", data[: at + 2]), *(Part(entry[:2], entry) for entry in entries), Part(b"tail", data[end:])]
+
+
+def _join_tiff(parts: list[Part]) -> bytes:
+    """The number of entries is corrected."""
+    names = [part.name for part in parts]
+    count = sum(len(name) == 2 for name in names) & 0xFFFF
+    bodies = [
+        part.body[:-2] + struct.pack("<H", count) if part.name == b"head" and b"head" not in names[:i] else part.body
+        for i, part in enumerate(parts)
+    ]
+    return b"".join(bodies)
+
+
 @dataclass(frozen=True)
 class Format:
     """How a format splits into parts, and {name: (offset, bytes)} of the numbers in them."""
@@ -165,12 +188,22 @@ _WEBP = Format(
 )
 
 
+_TIFF_TAGS = (254, 256, 257, 258, 259, 262, 266, 273, 274, 277, 278, 279, 284, 317, 322, 323, 324, 325, 338, 339)
+_TIFF = Format(
+    _tiff_parts,
+    _join_tiff,
+    {struct.pack("<H", tag): ((0, 2), (2, 2), (4, 4), (8, 4), (8, 2)) for tag in _TIFF_TAGS},
+    tuple(struct.pack("<H", tag) for tag in _TIFF_TAGS),
+    big_endian=False,
+)
+
+
 def _format_of(data: bytes) -> Format | None:
     if data[:2] == b"\xff\xd8":
         return _JPEG
     if data[:4] == b"\x89PNG":
         return _PNG
-    return _WEBP if data[:4] == b"RIFF" else None
+    return _WEBP if data[:4] == b"RIFF" else _TIFF if data[:4] == b"II*\0" else None
 
 
 def split(data: bytes) -> list[Part]:

@@ -1,12 +1,16 @@
-"""Sound JPEGs, PNGs and WebPs of every kind, for the fuzzer to damage."""
+"""Sound files of every kind, for the fuzzer to damage: ORIGINALS for RGB, PICTURES for other modes."""
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from dataclasses import replace
+from typing import Any
 
+import cv2
 import numpy as np
+import tifffile
 from PIL import Image
 
 from tests.codec.images import (
@@ -26,7 +30,7 @@ from tests.codec.images import (
 )
 from tests.codec.mutations import join, split
 
-__all__ = ["ORIGINALS"]
+__all__ = ["ORIGINALS", "PICTURES"]
 
 
 def interlaced_png(pixels: np.ndarray) -> bytes:
@@ -77,4 +81,39 @@ def with_small_idat_chunks(png: bytes) -> bytes:
     return join(png, parts)
 
 
+def tiff(array: np.ndarray, **options: Any) -> bytes:
+    """Encode by tifffile; (H, W, C) unless `planarconfig` says otherwise."""
+    out = io.BytesIO()
+    layout = {"planarconfig": "contig"} if array.ndim == 3 else {}
+    tifffile.imwrite(out, array, **({"photometric": "minisblack", "metadata": None} | layout | options))
+    return out.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def pictures() -> dict[str, bytes]:
+    deep = PHOTO.astype(np.uint16) * 257
+    bands = np.concatenate([deep, deep[:, :, :2]], axis=2)
+    files = {name: data for name, data in ORIGINALS.items() if "png 16" in name}
+    for name, array in {"16 bits": deep, "5 bands": bands, "float": bands.astype(np.float32) / 65535}.items():
+        files[f"npy {name}"] = npy(array)
+        files[f"tiff {name}"] = tiff(array, rowsperstrip=9)
+        files[f"tiff {name}, tiles"] = tiff(array, tile=(16, 32), compression="zlib")
+        files[f"tiff {name}, planes"] = tiff(np.moveaxis(array, -1, 0), planarconfig="separate", compression="zlib")
+    for number in (5, 8, 32773):
+        options = [cv2.IMWRITE_TIFF_COMPRESSION, number, cv2.IMWRITE_TIFF_PREDICTOR, 2]
+        files[f"tiff compression {number}"] = cv2.imencode(".tiff", deep, options)[1].tobytes()
+    gray = Image.fromarray(deep[:, :, 0].astype(np.float32))
+    files["tiff float, predictor 3"] = encode(gray, "TIFF", compression="tiff_lzw", tiffinfo={317: 3})
+    files |= {
+        name: data for name, data in FORMATS.items() if name.startswith(("tiff", "jpeg gray", "ppm", "pgm", "gif"))
+    }
+    return files
+
+
 ORIGINALS = originals()
+PICTURES = pictures()

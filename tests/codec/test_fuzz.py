@@ -51,9 +51,9 @@ def report(process: subprocess.Popen[str], seed: int, mark: Path) -> dict:
     return json.loads(out)
 
 
-def campaign(seed: int, count: int, folder: Path) -> dict:
+def campaign(seed: int, count: int, folder: Path, *options: str) -> dict:
     mark = folder / f"mark {seed}"
-    return report(start("--seed", seed, "--count", count, "--mark", mark), seed, mark)
+    return report(start("--seed", seed, "--count", count, "--mark", mark, *options), seed, mark)
 
 
 def check(found: dict, count: int) -> None:
@@ -74,6 +74,17 @@ def test_ten_thousand_damaged_pictures(tmp_path):
     with ThreadPoolExecutor(2) as pool:
         for found in pool.map(lambda seed: campaign(seed, 5000, tmp_path), (1, 2)):
             check(found, 5000)
+
+
+def test_damaged_pictures_of_other_modes(tmp_path):
+    found = campaign(0, 600, tmp_path, "--pictures")
+    assert found["broken"] == [] and min(found["decoded"], found["refused"]) > 60
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_pictures_of_other_modes(tmp_path):
+    found = campaign(1, 10_000, tmp_path, "--pictures")
+    assert found["broken"] == [] and min(found["decoded"], found["refused"]) > 1000
 
 
 # --- the fuzzer itself -----------------------------------------------------------------------------------------------

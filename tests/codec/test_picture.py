@@ -14,17 +14,30 @@ import tifffile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 import cuaug
 from cuaug.codec import loss, read_header, read_picture
 from cuaug.errors import DecodeError, LoaderError
-from tests.codec.images import FORMATS, GRAY, PHOTO, RGB, H, W, adobe_cmyk, encode, png16, tagged_files, with_alpha
-from tests.codec.originals import interlaced_png
+from tests.codec.images import (
+    FORMATS,
+    GRAY,
+    PHOTO,
+    RGB,
+    H,
+    W,
+    adobe_cmyk,
+    chunk,
+    encode,
+    png16,
+    tagged_files,
+    with_alpha,
+)
+from tests.codec.originals import npy, tiff
 
 RNG = np.random.default_rng(0)
 DTYPES = ("uint8", "uint16", "float32")
-LOSSLESS = {"tiff_lzw": 5, "tiff_adobe_deflate": 8, "packbits": 32773, "zstd": 50000}
+LOSSLESS = ("tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd")
 
 
 def noise(channels: int, dtype: str, height: int = H, width: int = W) -> np.ndarray:
@@ -32,18 +45,6 @@ def noise(channels: int, dtype: str, height: int = H, width: int = W) -> np.ndar
     if dtype == "float32":
         return RNG.normal(0, 1e3, (height, width, channels)).astype(np.float32)
     return RNG.integers(0, np.iinfo(dtype).max + 1, (height, width, channels), dtype=dtype)
-
-
-def tiff(array: np.ndarray, **options) -> bytes:
-    out = io.BytesIO()
-    tifffile.imwrite(out, array, **({"photometric": "minisblack", "metadata": None} | options))
-    return out.getvalue()
-
-
-def npy(array: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
 
 
 def unchanged(data: bytes, **options) -> np.ndarray:
@@ -80,14 +81,11 @@ def test_deep_png_of_every_kind(channels):
 
 def test_interlaced_deep_png():
     array = noise(3, "uint16")
-    data = interlaced_png(array.astype(">u2").view(np.uint8).reshape(H, W * 2, 3))  # its chunks only
     head = struct.pack(">IIBBBBB", W, H, 16, 2, 0, 0, 1)
     passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for y, x, dy, dx in passes for row in array[y::dy, x::dx])
-    from tests.codec.images import chunk
-
-    data = data[:8] + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    np.testing.assert_array_equal(unchanged(data), array)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    np.testing.assert_array_equal(unchanged(b"\x89PNG\r\n\x1a\n" + body), array)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -96,13 +94,9 @@ def test_interlaced_deep_png():
 def test_tiff_by_tifffile(channels, dtype, order):
     array = noise(channels, dtype)
     layouts = [{}, {"tile": (32, 16)}, {"rowsperstrip": 5}, {"compression": "zlib"}, {"bigtiff": True}]
+    stored = array if channels > 1 else array[:, :, 0]
     for options in layouts:
-        data = (
-            tiff(array if channels > 1 else array[:, :, 0], byteorder=order, planarconfig="contig", **options)
-            if (channels > 1)
-            else tiff(array[:, :, 0], byteorder=order, **options)
-        )
-        np.testing.assert_array_equal(unchanged(data), array, str(options))
+        np.testing.assert_array_equal(unchanged(tiff(stored, byteorder=order, **options)), array, str(options))
     if channels > 1:
         planes = np.ascontiguousarray(array.transpose(2, 0, 1))
         for options in layouts:
@@ -110,20 +104,15 @@ def test_tiff_by_tifffile(channels, dtype, order):
             np.testing.assert_array_equal(unchanged(data), array, str(options))
 
 
-@pytest.mark.parametrize("compression", LOSSLESS)
-@pytest.mark.parametrize("predictor", [1, 2, 3])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("compression", [1, 5, 8, 32773])
+@pytest.mark.parametrize(
+    ("dtype", "predictor"), [("uint8", 1), ("uint8", 2), ("uint16", 1), ("uint16", 2), ("float32", 1), ("float32", 3)]
+)
 def test_tiff_by_opencv(dtype, predictor, compression):
-    if (predictor == 3) != (dtype == "float32") and predictor != 1:
-        pytest.skip("libtiff has this predictor for other samples")
     array = noise(3, dtype)
-    options = [cv2.IMWRITE_TIFF_COMPRESSION, LOSSLESS[compression], cv2.IMWRITE_TIFF_PREDICTOR, predictor]
-    try:
-        is_written, data = cv2.imencode(".tiff", array[:, :, ::-1], options)
-    except cv2.error:
-        is_written = False
-    if not is_written:
-        pytest.skip("OpenCV's libtiff does not write it")
+    options = [cv2.IMWRITE_TIFF_COMPRESSION, compression, cv2.IMWRITE_TIFF_PREDICTOR, predictor]
+    is_written, data = cv2.imencode(".tiff", array[:, :, ::-1], options)
+    assert is_written
     np.testing.assert_array_equal(unchanged(data.tobytes()), array)
 
 
@@ -173,8 +162,6 @@ def test_orientation(value):
     expected = opencv(deep)
     np.testing.assert_array_equal(unchanged(deep), expected)
     np.testing.assert_array_equal(unchanged(deep, apply_exif=False), array)
-    from PIL import ImageOps
-
     for name, data in tagged_files(value).items():
         upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
         if "cmyk" not in name and "palette" not in name and "two blocks" not in name:
@@ -306,6 +293,7 @@ def test_alpha_is_logged_once(caplog, monkeypatch):
         (tiff(np.zeros((600, 600), np.uint16), compression="zlib"), "max_pixels=250000"),
         (tiff(np.zeros((9, 9), np.float64)), "float64 samples: uint8, uint16 and float32"),
         (tiff(np.zeros((9, 9), np.int16)), "int16 samples"),
+        (tiff(np.zeros((70_000, 1), np.uint16), rowsperstrip=1), "70000 strips or tiles, more than 65536"),
         (tiff(noise(17, "uint8"), planarconfig="contig"), "17 bands"),
         (tiff(DEEP, planarconfig="contig")[: DEEP.nbytes // 2], "cut short|overlap"),
     ],
@@ -319,9 +307,6 @@ def test_deflate_bombs_stay_small():
     """Strips that would expand beyond their pixels are cut."""
     data = tiff(np.zeros((64, 64), np.uint16), compression="zlib")
     bomb = zlib.compress(bytes(64 << 20), 9)
-    strip = zlib.compress(bytes(64 * 64 * 2))
-    at = data.index(b"x", 8)
-    assert len(strip) and at
     page = tifffile.TiffFile(io.BytesIO(data)).pages[0]
     offset_tag, size_tag = page.tags[273], page.tags[279]
     out = bytearray(data + bomb)
