@@ -33,19 +33,15 @@ from cuaug._runtime.huge_pages import pages
 from cuaug._runtime.intraop import threads_for
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
+from cuaug.image_types import is_clip, is_typed_image, is_video, tv_tensor_kind
 from cuaug.plan import MAX_CHANNELS, Layout, Type, count_groups
 
 __all__ = [
     "UINT16_MAX",
     "InputImages",
-    "count_images",
     "disable_compile",
     "dtype_of",
     "empty",
-    "is_clip",
-    "is_image",
-    "is_image_type",
-    "is_typed_image",
     "open_images",
     "read_pil",
     "split_channels",
@@ -145,56 +141,6 @@ class InputImages:
         return self.groups[0]
 
 
-def is_typed_image(value: Any) -> bool:
-    """Whether the type says that a value is an image: a PIL image, or torchvision's Image or Video."""
-    pillow = sys.modules.get("PIL.Image")  # imported already if the user has a PIL image
-    if pillow is not None and isinstance(value, pillow.Image):
-        return True
-    return isinstance(value, torch.Tensor) and _tv_tensor_kind(type(value)) in ("Image", "Video")
-
-
-def is_image(value: Any) -> bool:
-    """Whether a value is a PIL image, an array, or a tensor that is no target of torchvision's."""
-    if isinstance(value, torch.Tensor):
-        return _tv_tensor_kind(type(value)) in (None, "Image", "Video")
-    return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__") or is_typed_image(value)
-
-
-def is_image_type(type_: type) -> bool:
-    """Whether images may have a type: tensors, arrays, PIL images, and torchvision's Image and Video."""
-    pillow = sys.modules.get("PIL.Image")
-    if pillow is not None and issubclass(type_, pillow.Image):
-        return True
-    if issubclass(type_, np.ndarray):
-        return True
-    return issubclass(type_, torch.Tensor) and _tv_tensor_kind(type_) in (None, "Image", "Video")
-
-
-@functools.lru_cache(maxsize=64)
-def _tv_tensor_kind(type_: type) -> str | None:
-    """The class of torchvision's tv_tensors that a type is or derives from; None: it is none."""
-    module = sys.modules.get("torchvision.tv_tensors")  # a tv_tensor exists only if this was imported
-    if module is None or not issubclass(type_, torch.Tensor):
-        return None
-    kinds = ("Image", "Video", "BoundingBoxes", "KeyPoints", "Mask")
-    return next((kind for kind in kinds if issubclass(type_, getattr(module, kind, ()))), None)
-
-
-def is_clip(value: Any) -> bool:
-    """Whether a value is one clip, a tv_tensors.Video of 4 axes, or several clips, with 5 axes."""
-    return getattr(value, "ndim", 0) == 5 or _is_video(value)
-
-
-def count_images(value: Any) -> int | None:
-    """The number of images or clips in a batch of them; None: one image or clip."""
-    ndim = getattr(value, "ndim", 0)
-    return len(value) if ndim == 5 or (ndim == 4 and not _is_video(value)) else None
-
-
-def _is_video(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and _tv_tensor_kind(type(value)) == "Video"
-
-
 def open_images(images: Any) -> InputImages:
     """Converts images to a stack; packed RGB is not copied.
 
@@ -204,7 +150,7 @@ def open_images(images: Any) -> InputImages:
     if is_clip(images):
         return _open_clips(images)
     if isinstance(images, torch.Tensor):
-        kind = _tv_tensor_kind(type(images))
+        kind = tv_tensor_kind(type(images))
         if kind not in (None, "Image", "Video"):
             raise TransformError(f"image: a tv_tensors.{kind} is a target: pass it after its image")
         opened = _open_tensor(images)
@@ -236,12 +182,12 @@ def _open_clips(clips: Any) -> InputImages:
         return made.swapaxes(-5, -4) if result.ndim == 5 else made  # views before frames
 
     opened = replace(opened, frames=shape[-4], finish=finish)
-    return _keep_tv_tensor(opened, clips) if _is_video(clips) else opened
+    return _keep_tv_tensor(opened, clips) if is_video(clips) else opened
 
 
 def _keep_tv_tensor(opened: InputImages, original: torch.Tensor) -> InputImages:
     """Results become tv_tensors of the class of the input, as in torchvision."""
-    inner, least = opened.finish, 4 if _is_video(original) else 3
+    inner, least = opened.finish, 4 if is_video(original) else 3
 
     def finish(result: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = inner(result)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from cuaug.targets.fields import Boxes, tv_tensor_kind
+from cuaug.image_types import tv_target_kind
+from cuaug.targets.fields import Boxes
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import container_format, is_mapping, items_of, rebuild_container
 
@@ -31,7 +32,7 @@ class TargetConversion(NamedTuple):
 
     def convert(self, target: Any, format: TargetFormat, path: tuple[str, ...] = ()) -> Any:
         """A target with its boxes and tv_tensors converted; `format` says how it is read."""
-        if tv_tensor_kind(type(target)) is not None:
+        if tv_target_kind(type(target)) is not None:
             return self._convert_tv_tensor(target)
         if not (is_mapping(target) or isinstance(target, tuple)):
             return target
@@ -57,7 +58,7 @@ class TargetConversion(NamedTuple):
         return rebuild_container(target, new)
 
     def _convert_tv_tensor(self, value: torch.Tensor) -> torch.Tensor:
-        if self.box_format is not None and tv_tensor_kind(type(value)) == "BoundingBoxes":
+        if self.box_format is not None and tv_target_kind(type(value)) == "BoundingBoxes":
             own: Any = value
             value = Boxes(value, "boxes", own.format.value.lower()).in_format(self.box_format)
         return value.as_subclass(torch.Tensor) if self.is_pure else value
@@ -76,7 +77,7 @@ def map_types(function: Callable[[Any], Any], value: Any, types: tuple[type, ...
 
 def _is_plain(boxes: Any) -> bool:
     """Whether boxes are numbers that do not know their format."""
-    return isinstance(boxes, (np.ndarray, torch.Tensor, list, tuple)) and tv_tensor_kind(type(boxes)) is None
+    return isinstance(boxes, (np.ndarray, torch.Tensor, list, tuple)) and tv_target_kind(type(boxes)) is None
 
 
 def _like(format: Any, name: str) -> Any:

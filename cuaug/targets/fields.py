@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cuaug.codec import mask_array
 from cuaug.errors import TransformError
+from cuaug.image_types import tv_target_kind
 
 __all__ = [
     "Boxes",
@@ -25,21 +26,11 @@ __all__ = [
     "UserArray",
     "from_corners",
     "to_corners",
-    "tv_tensor_kind",
     "with_dtype",
 ]
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
-
-
-def tv_tensor_kind(type_: type) -> str | None:
-    """The tv_tensor class that a type is or derives from: BoundingBoxes, KeyPoints or Mask; None: it is none."""
-    module = sys.modules.get("torchvision.tv_tensors")  # a tv_tensor exists only if this was imported
-    if module is None or not issubclass(type_, torch.Tensor):
-        return None
-    kinds = ("BoundingBoxes", "KeyPoints", "Mask")
-    return next((kind for kind in kinds if issubclass(type_, getattr(module, kind, ()))), None)
 
 
 class UserArray:
@@ -75,7 +66,7 @@ class UserArray:
         if isinstance(value, torch.Tensor):
             tensor = torch.from_numpy(np.ascontiguousarray(array)).to(value.device)
             tensor = tensor.to(value.dtype) if value.dtype == torch.bfloat16 else tensor
-            kind = tv_tensor_kind(type(value))
+            kind = tv_target_kind(type(value))
             if kind is None:
                 return tensor
             options = {} if kind == "Mask" else {"canvas_size": size}
@@ -121,7 +112,7 @@ class Field:
 
     def __init__(self, value: Any, name: str, expected: str) -> None:
         self.name, self._expected = name, expected
-        self.is_typed = tv_tensor_kind(type(value)) is not None
+        self.is_typed = tv_target_kind(type(value)) is not None
         try:
             self._user_array = UserArray(value)
         except (TypeError, ValueError) as error:

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
+from cuaug.image_types import tv_target_kind
 from cuaug.plan import BOX_FORMATS
-from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, tv_tensor_kind
+from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.names import (
     TargetFormat,
     TargetNameError,
@@ -180,7 +181,7 @@ def _parse_field(
     container: Any, key: Any, value: Any, name: str, size: tuple[int, int], format: TargetFormat, box_format: str
 ) -> Field | None:
     """The target of a value in a dict or tuple, by its type or else its name; None: the value is no target."""
-    kind = tv_tensor_kind(type(value))
+    kind = tv_target_kind(type(value))
     if kind in ("BoundingBoxes", "KeyPoints"):
         _check_canvas(value, name, size)
     if kind == "BoundingBoxes":
@@ -223,7 +224,7 @@ def _check_canvas(value: Any, name: str, size: tuple[int, int]) -> None:
 @functools.lru_cache(maxsize=256)
 def type_may_hold_targets(type_: type) -> bool:
     """Whether labels of this type may hold targets. Class numbers, the most common labels, may not."""
-    return issubclass(type_, (Mapping, tuple, list)) or tv_tensor_kind(type_) is not None
+    return issubclass(type_, (Mapping, tuple, list)) or tv_target_kind(type_) is not None
 
 
 def type_may_be_image(type_: type) -> bool:
@@ -237,7 +238,7 @@ def holds_targets(label: Any) -> bool:
     if not isinstance(label, Mapping):
         return False
     return any(
-        tv_tensor_kind(type(value)) in ("BoundingBoxes", "KeyPoints")
+        tv_target_kind(type(value)) in ("BoundingBoxes", "KeyPoints")
         or (key != "mask" and _has_target_name(label, key, value))
         for key, value in label.items()
     )
@@ -265,7 +266,7 @@ def moves_with_image(value: Any, size: tuple[int, int] | None = None, format: Ta
             )
             for key, item in value.items()
         )
-    return tv_tensor_kind(type(value)) is not None or unknown_geometry(0, value, size) is not None
+    return tv_target_kind(type(value)) is not None or unknown_geometry(0, value, size) is not None
 
 
 def is_mapping(value: Any) -> bool:
@@ -309,7 +310,7 @@ def _is_class_mask(container: Any, key: Any, mask: torch.Tensor) -> bool:
     """Whether a tv_tensors.Mask is a class mask: (H, W), or torchvision's (1, H, W) of an image of classes."""
     if mask.shape[:-2] != (1,):
         return mask.ndim == 2
-    has_boxes = any(tv_tensor_kind(type(value)) == "BoundingBoxes" or k == "boxes" for k, value in items_of(container))
+    has_boxes = any(tv_target_kind(type(value)) == "BoundingBoxes" or k == "boxes" for k, value in items_of(container))
     return key != "masks" and not has_boxes
 
 

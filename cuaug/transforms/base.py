@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cuaug.errors import TransformError
-from cuaug.interop import is_image_type
+from cuaug.image_types import is_image_type
 from cuaug.plan import Plan, Trace, Where
 from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cuaug.errors import TransformError
-from cuaug.interop import is_clip
+from cuaug.image_types import is_clip
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from cuaug.errors import TransformError
-from cuaug.interop import is_typed_image, to_tensor
+from cuaug.image_types import is_typed_image
+from cuaug.interop import to_tensor
 from cuaug.plan import BOX_FORMATS, Plan
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where

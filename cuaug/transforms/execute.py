@@ -10,7 +10,8 @@ import torch
 
 from cuaug.apply import run_plan
 from cuaug.errors import TransformError
-from cuaug.interop import InputImages, dtype_of, is_clip, open_images
+from cuaug.image_types import is_clip
+from cuaug.interop import InputImages, dtype_of, open_images
 from cuaug.plan import Plan, Trace, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.base import BatchTransform, Transform
