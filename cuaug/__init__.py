@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuaug.errors import (
     ArgumentError,
+    ChainWarning,
     CuaugError,
     DecodeError,
     DeviceError,
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "Batch",
+    "ChainWarning",
     "CuaugError",
     "DecodeError",
     "DecodeOptions",

@@ -1,9 +1,10 @@
-"""The exceptions cuaug raises on purpose; all derive from `CuaugError`."""
+"""The exceptions cuaug raises on purpose, which derive from `CuaugError`, and its warnings."""
 
 from __future__ import annotations
 
 __all__ = [
     "ArgumentError",
+    "ChainWarning",
     "CuaugError",
     "DecodeError",
     "DeviceError",
@@ -23,6 +24,10 @@ class CuaugError(Exception):
 
 class TransformError(CuaugError, ValueError):
     """A transform's arguments or input images are invalid or do not fit together."""
+
+
+class ChainWarning(UserWarning):
+    """The transforms of a chain run, but their order does harm."""
 
 
 class DeviceError(CuaugError, RuntimeError):

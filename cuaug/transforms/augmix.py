@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cuaug.errors import TransformError
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments, policies
@@ -83,6 +84,10 @@ class AugMix(BatchTransform):
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         from cuaug.apply import apply  # only running needs a device
 
+        if images.ndim != 4:
+            raise TransformError(
+                f"images of AugMix must be (N, C, H, W), not {tuple(images.shape)}: it cannot follow several views"
+            )
         operation, magnitude = (params[k].reshape(-1, params[k].shape[-1]) for k in ("operation", "magnitude"))
 
         def write(plan: Plan) -> None:

@@ -24,6 +24,7 @@ from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchFunction, BatchTransform, Transform, Where, check_transforms
 from cuaug.transforms.conversions import ConvertBoundingBoxFormat, ToPureTensor, as_pure
 from cuaug.transforms.inputs import Inputs
+from cuaug.transforms.order import warn_about_order
 
 __all__ = ["Compose"]
 
@@ -72,11 +73,15 @@ class Compose(Transform):
     A name is a key of a dict at any depth, or the keys of nested dicts joined by dots. The settings of targets apply to
     the whole chain, including chains inside it.
 
+    Warns:
+        ChainWarning: the order of the transforms does harm, such as color transforms after `Normalize`.
+
     Raises:
         TransformError: the type, shape or size of an argument is not supported, or a target has a name that does not
             say whether it moves with its image.
     """
 
+    _checks_order = True
     #: Properties of the chain when it was last looked at.
     _cached: _Structure | None = None
 
@@ -100,7 +105,8 @@ class Compose(Transform):
         self.masks = arguments.names("masks", masks)
         self.pass_through = arguments.names("pass_through", pass_through)
         self.instance_fields = arguments.names("instance_fields", instance_fields)
-        self._structure()
+        if len(self._structure().nested) > 1 and self._checks_order:
+            warn_about_order(self.transforms)
 
     def _structure(self) -> _Structure:
         """The chain's properties, computed again after `transforms`, here or inside, was edited."""
@@ -141,11 +147,11 @@ class Compose(Transform):
         planned: list[Transform] = []
         for transform in _inline_chains(self.transforms):
             if (batch_transform := transform.as_batch_transform()) is not None:
-                segments += [Compose(planned), batch_transform] if planned or not segments else [batch_transform]
+                segments += [_Segment(planned), batch_transform] if planned or not segments else [batch_transform]
                 planned = []
             else:
                 planned.append(transform)
-        return segments + [Compose(planned)] if planned or not segments else segments
+        return segments + [_Segment(planned)] if planned or not segments else segments
 
     @property
     def partners(self) -> int:
@@ -254,6 +260,12 @@ class Compose(Transform):
         settings = self.target_format.items()
         shown = "".join(f", {name}={value!r}" for name, value in settings if value != _TARGET_DEFAULTS.get(name, value))
         return f"Compose([\n{inner},\n]{shown})" if self.transforms else f"Compose([]{shown})"
+
+
+class _Segment(Compose):
+    """Consecutive transforms of a chain, which has been checked."""
+
+    _checks_order = False
 
 
 Transform._chain = Compose

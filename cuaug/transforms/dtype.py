@@ -32,7 +32,8 @@ class ToDtype(Transform):
         #: The dtype of masks, which a chain takes over; None: their own.
         self.mask_dtype = None
         images = self._by_type(dtype) if isinstance(dtype, Mapping) else dtype
-        self._type = None if images is None and isinstance(dtype, Mapping) else type_of(images)
+        #: The type of images; None: their own.
+        self.image_type = None if images is None and isinstance(dtype, Mapping) else type_of(images)
 
     def _by_type(self, dtypes: Mapping[Any, Any]) -> Any:
         kinds = by_kind("dtype", dtypes)
@@ -49,24 +50,24 @@ class ToDtype(Transform):
         return kinds["image"]
 
     def range_after(self, is_float: bool, normalized: bool) -> tuple[bool, bool]:
-        if self._type is None:
+        if self.image_type is None:
             return is_float, normalized
-        to_float = self._type != Type.UINT8  # from float to float, values stay as they are, whatever `scale`
+        to_float = self.image_type != Type.UINT8  # from float to float, values stay as they are, whatever `scale`
         return to_float, to_float and (normalized if is_float else not self.scale)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        if self._type is None:
+        if self.image_type is None:
             return
         if where is not None:
             raise TransformError(
                 "dtype belongs to the whole batch: move ToDtype out of RandomApply, or before or after MultiView. "
                 "Normalize needs no ToDtype"
             )
-        if self._type == Type.UINT8:
+        if self.image_type == Type.UINT8:
             plan.to_uint8(scale=self.scale)
         else:
             plan.to_float(scale=self.scale)
-        plan.target_type = self._type
+        plan.target_type = self.image_type
 
 
 class Normalize(Transform):

@@ -121,6 +121,11 @@ def run_segments(
                 images = _to_type(images, target_type, normalized)
             stacks = [images]
         else:
+            if images.ndim != 4:  # five axes are views here, not clips
+                raise TransformError(
+                    f"images of {segment!r:.200} must be (N, C, H, W), not {tuple(images.shape)}: put it before "
+                    "transforms that make several views"
+                )
             opened = open_images(images)
             batch_rng = rng.of(rng.indices[: len(images)])
             segment_type = target_type if number == typed else None

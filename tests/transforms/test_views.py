@@ -156,9 +156,9 @@ def test_mixes_after_views():
         want = plain[i].clone()
         want[..., y0:y1, x0:x1] = plain[(i + 1) % 5][..., y0:y1, x0:x1]
         assert torch.equal(mixed[i], want)
-    for transform in (T.Mosaic(), T.AugMix()):
+    for later in ([T.Mosaic()], [T.AugMix()], [T.Lambda(lambda x: x), T.Pad(1)]):
         with pytest.raises(TransformError, match=r"\(N, C, H, W\).*not \(\d, 2, 3, 16, 16\)"):
-            seeded([views, transform])(images)
+            seeded([views, *later])(images)
 
 
 def test_image_types():
