@@ -1,17 +1,18 @@
-"""`Batch`, and `collate`, which merges the labels of its samples."""
+"""`Batch`: the images and labels of a step, and which samples they are."""
 
 from __future__ import annotations
 
-import contextlib
-import numbers
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
+from torch.utils._pytree import register_pytree_node
+from torch.utils.data._utils.collate import collate as torch_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 
-from cuaug.errors import LoaderError
-from cuaug.targets import holds_targets
+from cuaug.errors import ArgumentError
+from cuaug.labels import collate, empty_labels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -19,14 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "collate", "each_tensor", "empty_labels"]
 
 _MISSING: Any = object()
+# What a batch knows besides its images and labels. `digest` and `paths` are computed on first use.
+_FIELDS = ("indices", "valid", "epoch", "params", "digest", "paths", "normalization")
 
 
-class _Pair(NamedTuple):
-    images: Any
-    labels: Any
-
-
-class Batch(_Pair):
+class Batch(tuple[Any, Any]):
     """One batch, which unpacks as `images, labels`.
 
     Attributes:
@@ -37,18 +35,27 @@ class Batch(_Pair):
         valid: (N,) bool on the CPU. False for padding (`last_batch="pad"`) and for replacements of damaged samples
             (`on_error="replace"`). Over an epoch and all ranks, each undamaged sample is valid once.
         epoch: the epoch's number.
+        paths: the samples' paths; None for each that has none.
+        digest: 16 hex digits of the seed, the epoch, the indices and the parameters of all transforms. It is equal on
+            every machine, for the same data, and costs a few milliseconds.
+        normalization: (mean, std) of the chain's last Normalize, which `show` undoes; None if there is none.
         params(): the applied transforms and parameters of each sample, as in `Compose.trace`; empty lists on copies.
         to(device): a copy of the batch on a device.
         copy_into(images, labels): copies the batch into the static inputs of a CUDA graph.
-        normalization: (mean, std) of the chain's last Normalize, which `show` undoes; None if there is none.
+
+    A batch is a tuple of two, which trainers move and gather as any pair. It is a node of torch's pytree: `tree_map`
+    keeps all attributes, and so do `to`, `_replace`, `copy.replace` and torch's `default_collate`. A copy that other
+    code builds from the two elements alone lacks the other attributes; reading one raises an AttributeError.
     """
 
-    # Set on the instance; None on a copy that other code builds from the two elements alone.
-    indices: torch.Tensor = None  # type: ignore[assignment]
-    valid: torch.Tensor = None  # type: ignore[assignment]
-    epoch: int = None  # type: ignore[assignment]
-    params: Callable[[], list[list[dict[str, Any]]]] = None  # type: ignore[assignment]
-    normalization: tuple[Sequence[float], Sequence[float]] | None = None
+    images = property(itemgetter(0))
+    labels = property(itemgetter(1))
+    if TYPE_CHECKING:
+        indices: torch.Tensor
+        valid: torch.Tensor
+        epoch: int
+        params: Callable[[], list[list[dict[str, Any]]]]
+        normalization: tuple[Sequence[float], Sequence[float]] | None
 
     def __new__(
         cls,
@@ -58,26 +65,58 @@ class Batch(_Pair):
         valid: torch.Tensor | None = None,
         epoch: int | None = None,
         params: Callable[[], list[list[dict[str, Any]]]] | None = None,
+        *,
+        digest: str | Callable[[], str] | None = None,
+        paths: Sequence[str | None] | Callable[[], list[str | None]] | None = None,
+        normalization: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> Batch:
-        if labels is _MISSING:  # one argument, as for tuple: fastai rebuilds batches by `type(batch)(elements)`
+        if labels is _MISSING:  # one argument, as for tuple: trainers rebuild batches by `type(batch)(elements)`
             if isinstance(images, torch.Tensor):
                 raise TypeError("labels is missing: Batch(images, labels)")
             images, labels = images
-        batch = super().__new__(cls, images, labels)
-        params = params or (lambda: [[] for _ in (images if isinstance(images, list) else each_tensor(images)[0])])
-        batch.__dict__.update(indices=indices, valid=valid, epoch=epoch, params=params)
+        batch = super().__new__(cls, (images, labels))
+        given = {"indices": indices, "valid": valid, "epoch": epoch, "_digest": digest, "_paths": paths}
+        batch.__dict__.update({name: value for name, value in given.items() if value is not None})
+        rows = images if isinstance(images, list) else each_tensor(images)[0]
+        batch.params = params or (lambda: [[] for _ in rows])
+        batch.normalization = normalization
         return batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("digest", "paths") and f"_{name}" in self.__dict__:
+            value = self.__dict__[f"_{name}"]
+            self.__dict__[name] = value = value() if callable(value) else value
+            return value
+        if name in _FIELDS:
+            raise AttributeError(
+                f"this Batch has no {name}: it was made of images and labels alone, as trainers do that move its "
+                "elements; read it from the loader's batch, or move that with batch.to(device)"
+            )
+        raise AttributeError(f"Batch has no attribute {name!r}")
+
+    def _fields_given(self) -> dict[str, Any]:
+        """The attributes besides images and labels, as keyword arguments; what is not computed yet stays so."""
+        given = {name: self.__dict__.get(name, self.__dict__.get(f"_{name}")) for name in _FIELDS}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _replace(self, **changes: Any) -> Batch:
+        """A batch with other images, labels or attributes, as of a named tuple."""
+        if unknown := [name for name in changes if name not in ("images", "labels", *_FIELDS)]:
+            raise ArgumentError(f"{unknown[0]} is no field of a Batch: images, labels, {', '.join(_FIELDS)}")
+        return Batch(**{"images": self.images, "labels": self.labels, **self._fields_given(), **changes})
+
+    __replace__ = _replace  # copy.replace, from Python 3.13 on
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> Batch:
         """The batch with all its tensors on a device, also those in the labels.
 
         Lightning and Accelerate call this.
         """
-        fields = (*self, self.indices, self.valid)
-        images, labels, indices, valid = (_to_device(field, device, non_blocking) for field in fields)
-        moved = Batch(images, labels, indices, valid, self.epoch, self.params)
-        moved.normalization = self.normalization
-        return moved
+        fields = {"images": self.images, "labels": self.labels, **self._fields_given()}
+        moved = ("images", "labels", "indices", "valid")
+        return self._replace(
+            **{name: _to_device(fields[name], device, non_blocking) for name in moved if name in fields}
+        )
 
     def show(self, **options: Any) -> Image:
         """Draw the batch as a grid of pictures, with boxes, masks, keypoints and labels; see `cuaug.show`."""
@@ -102,20 +141,22 @@ class Batch(_Pair):
             labels: destination with the shape and dtype of the labels, where they are one tensor.
 
         Raises:
-            LoaderError: a shape or dtype differs (the last batch of an epoch may be smaller: `last_batch="drop"`), or
+            ArgumentError: a shape or dtype differs (the last batch of an epoch may be smaller: `last_batch="drop"`), or
                 the labels are not a tensor.
         """
         sources, targets = each_tensor(self.images), each_tensor(images)
         if len(sources) != len(targets):
-            raise LoaderError(f"images has {len(targets)} tensor(s), but the batch has {len(sources)}")
+            raise ArgumentError(f"images has {len(targets)} tensor(s), but the batch has {len(sources)}")
         pairs = [("images", *pair) for pair in zip(sources, targets, strict=True)]
         if labels is not None:
             pairs.append(("labels", self.labels, labels))
         for name, source, target in pairs:
             if not isinstance(source, torch.Tensor):
-                raise LoaderError(f"labels of the batch are a {type(source).__name__}, not a tensor: copy its tensors")
+                raise ArgumentError(
+                    f"labels of the batch are a {type(source).__name__}, not a tensor: copy its tensors"
+                )
             if source.shape != target.shape or source.dtype != target.dtype:
-                raise LoaderError(
+                raise ArgumentError(
                     f"{name} is {tuple(target.shape)} {target.dtype}, but the batch has {tuple(source.shape)} "
                     f"{source.dtype}"
                 )
@@ -125,7 +166,10 @@ class Batch(_Pair):
             target.copy_(source, non_blocking=True)
 
     def __reduce__(self) -> Any:
-        return Batch, (self.images, self.labels, self.indices, self.valid, self.epoch)
+        fields = self._fields_given()
+        fields |= {name: getattr(self, name) for name in ("digest", "paths") if name in fields}
+        del fields["params"]
+        return _rebuild, (self.images, self.labels, fields)
 
     def __repr__(self) -> str:
         tensors = each_tensor(self.images)
@@ -143,68 +187,50 @@ def each_tensor(images: Any) -> tuple[torch.Tensor, ...]:
     return tuple(images) if isinstance(images, (tuple, list)) else (images,)
 
 
-def collate(labels: Sequence[Any]) -> Any:
-    """Merges the labels of N samples into one object.
-
-    Numbers, arrays and lists of numbers become a tensor (N, ...). Dicts become a dict of collated fields, tuples a
-    tuple of them. Strings and other objects stay a list of N. Dicts with boxes, instance masks or keypoints also stay
-    a list, since their number varies; their arrays become tensors.
-
-    The dtype follows the batch: int64 where all labels are ints, float64 where some are floats.
-
-    Raises:
-        LoaderError: labels of different kinds, shapes, fields or lengths, or integers that no integer dtype holds.
-    """
-    first = labels[0]
-    kinds = set(map(type, labels))
-    if all(issubclass(kind, Mapping) for kind in kinds) and any(map(holds_targets, labels)):
-        return [{name: _to_tensor(value) for name, value in label.items()} for label in labels]
-    if isinstance(first, Mapping):
-        if all(isinstance(label, Mapping) and label.keys() == first.keys() for label in labels):
-            return {name: collate([label[name] for label in labels]) for name in first}
-    elif isinstance(first, tuple):
-        if all(isinstance(label, tuple) and len(label) == len(first) for label in labels):
-            fields = [collate(field) for field in zip(*labels, strict=True)]
-            return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)
-    elif isinstance(first, torch.Tensor):
-        if all(isinstance(label, torch.Tensor) and label.shape == first.shape for label in labels):
-            return torch.stack(list(labels))
-    elif isinstance(first, (numbers.Number, np.generic, np.ndarray, list)) and not isinstance(first, (str, bytes)):
-        with contextlib.suppress(ValueError, TypeError):  # different shapes, or not numbers
-            array = np.asarray(labels)
-            if not (array.dtype.kind == "f" and array.size and all(map(_is_integer, labels))):
-                return _to_native(array)
-            raise LoaderError(
-                f"labels of one batch are integers that no integer dtype holds, {first!r:.100} the first; "
-                f"{array.dtype} would lose digits: return numbers from -2**63 to 2**63 - 1, in arrays of one dtype, or "
-                "merge the labels with collate_fn"
-            )
-        if isinstance(first, list) and all(isinstance(label, list) and _has_text(label) for label in labels):
-            return _copy_lists(list(labels))
-    elif not any(isinstance(label, (Mapping, tuple, torch.Tensor, np.ndarray, numbers.Number)) for label in labels):
-        return list(labels)
-    other = next((label for label in labels if _kind(label) != _kind(first)), labels[-1])
-    raise LoaderError(
-        f"labels of one batch do not make a tensor: {first!r:.100} and {other!r:.100}; return one shape or the same "
-        "fields, or merge the labels with collate_fn (collate_fn=list keeps a list)"
-    )
+def _rebuild(images: Any, labels: Any, fields: dict[str, Any]) -> Batch:
+    return Batch(images, labels, **fields)
 
 
-def empty_labels(labels: Any) -> Any:
-    """The labels of an empty batch, from the collated labels of one sample."""
-    if isinstance(labels, dict):
-        return {name: empty_labels(field) for name, field in labels.items()}
-    if isinstance(labels, tuple):
-        fields = [empty_labels(field) for field in labels]
-        return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
-    try:
-        return None if labels is None else labels[:0]
-    except (TypeError, IndexError) as error:
-        raise LoaderError(
-            f"collate_fn returned {labels!r:.100}, which cannot be sliced with [:0] for an empty batch. A batch is "
-            "empty where all its samples are damaged (use on_error='replace') or fewer samples are left than ranks "
-            "(use last_batch='drop' or 'pad')"
-        ) from error
+class _Rest:
+    """The fields of a batch that are no tensors; all are equal, so that `tree_map` takes several batches."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rest)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def _flatten(batch: Batch) -> tuple[list[Any], _Rest]:
+    fields = batch._fields_given()
+    tensors = [fields.pop(name, None) for name in ("indices", "valid")]
+    return [*batch, *tensors], _Rest(fields)
+
+
+def _unflatten(parts: Any, rest: Any) -> Batch:
+    images, labels, indices, valid = parts
+    return Batch(images, labels, indices=indices, valid=valid, **rest.fields)
+
+
+def _collate_batches(batches: list[Batch], *, collate_fn_map: Any = None) -> Batch:
+    """torch's `default_collate` of several batches: all tensors get an axis in front."""
+    fields = [batch._fields_given() for batch in batches]
+    merged: dict[str, Any] = {
+        name: torch_collate([field[name] for field in fields], collate_fn_map=collate_fn_map)
+        for name in ("indices", "valid")
+        if all(name in field for field in fields)
+    }
+    if len({field.get("epoch") for field in fields}) == 1 and "epoch" in fields[0]:
+        merged["epoch"] = fields[0]["epoch"]
+    images, labels = (torch_collate([batch[k] for batch in batches], collate_fn_map=collate_fn_map) for k in (0, 1))
+    return Batch(images, labels, **merged, normalization=batches[0].normalization)
+
+
+register_pytree_node(Batch, _flatten, _unflatten, serialized_type_name="cuaug.Batch")
+default_collate_fn_map[Batch] = _collate_batches
 
 
 def _to_device(value: Any, device: str | torch.device, non_blocking: bool) -> Any:
@@ -217,44 +243,3 @@ def _to_device(value: Any, device: str | torch.device, non_blocking: bool) -> An
         items = [_to_device(item, device, non_blocking) for item in value]
         return items if isinstance(value, list) else type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value
-
-
-def _to_tensor(value: Any) -> Any:
-    """A copy for the consumer to write to: the source or a cache may keep the original. Lists are copied shallowly."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return _to_native(np.array(value, order="C"))
-    return value.clone() if isinstance(value, torch.Tensor) else list(value) if type(value) is list else value
-
-
-def _to_native(array: np.ndarray) -> torch.Tensor:
-    """A tensor in native byte order, which torch requires."""
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
-
-
-def _is_integer(label: Any) -> bool:
-    """Whether a label or all items of a nested list are integers."""
-    return all(map(_is_integer, label)) if isinstance(label, list) else np.asarray(label).dtype.kind in "biu"
-
-
-def _copy_lists(label: Any) -> Any:
-    """A copy of nested lists that the consumer may write to."""
-    return [_copy_lists(item) for item in label] if type(label) is list else label
-
-
-def _has_text(label: list[Any]) -> bool:
-    return any(isinstance(item, str) for item in label)
-
-
-def _kind(label: Any) -> Any:
-    """Equal for two labels that can be merged."""
-    if isinstance(label, Mapping):
-        return "dict", sorted(map(str, label))
-    if isinstance(label, tuple):
-        return "tuple", len(label)
-    if isinstance(label, torch.Tensor):
-        return label.shape, True
-    try:
-        array = np.asarray(label)
-    except (ValueError, TypeError):  # ragged lists, or lists of tensors that NumPy rejects
-        return type(label)
-    return array.shape, array.dtype.kind in "biufc"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -13,12 +14,13 @@ import torch
 from cuaug._runtime.distributed import check_rank, own_rank
 from cuaug._runtime.rank_agreement import RankAgreement
 from cuaug.arguments import flag, function, integer, one_of, seconds
-from cuaug.batch import Batch, collate
+from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
 from cuaug.errors import ArgumentError, DecodeError, LoaderError
 from cuaug.interop import type_of
+from cuaug.labels import LabelDtypes, collate
 from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
 from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
@@ -199,10 +201,17 @@ class Loader:
             max_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
             collate=collate if collate_fn is None else function("collate_fn", collate_fn),
+            label_dtypes=LabelDtypes(getattr(self.source, "labels", None)) if collate_fn is None else None,
         )
         self._recorder = Recorder(self._runtime)
         self._pipeline = self._make_pipeline(config)
         self._failures = Failures(self.on_error, self._pipeline.recorder)
+        if not len(self):
+            warnings.warn(
+                f"last_batch='drop' leaves no batch: {len(self._sampler)} samples are fewer than one step's "
+                f"{self.world_size} x {self.batch_size}; use smaller batches or last_batch='partial'",
+                stacklevel=3,
+            )
         self._is_initialized = True
 
     def __setattr__(self, name: str, value: Any) -> None:

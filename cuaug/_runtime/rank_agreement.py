@@ -175,9 +175,12 @@ class RankAgreement:
             store.store.set(f"{self._name}/{number + 1}/failed", message)
             raise RankError(message)
 
-    def leave(self, number: int, where: str) -> None:
-        """Notes that the loop has left an iteration before its end; `where` says how far it came."""
-        if sys.is_finalizing() or (store := self._current_store()) is None:
+    def leave(self, number: int, where: str, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Notes that the loop has left an iteration before its end; `where` says how far it came.
+
+        At the interpreter's exit it does nothing, and needs no global of this module.
+        """
+        if self._store is None or is_finalizing() or (store := self._current_store()) is None:
             return
         with contextlib.suppress(RuntimeError):  # the group is ending, and nobody is left to read it
             store.store.set(f"{self._name}/{number}/left", f"rank {self._rank} has left an iteration at {where}")

@@ -53,7 +53,9 @@ class BufferPool:
 
     def clear(self) -> None:
         """Forgets all blocks; each lives as long as its tensors."""
-        self._blocks = deque(maxlen=self._blocks.maxlen)  # without the lock, which a fork may have copied locked
+        # Without the lock, which a fork may have copied locked; without the module's globals, which the interpreter
+        # clears at exit before an iterator that another module holds.
+        self._blocks = type(self._blocks)(maxlen=self._blocks.maxlen)
 
     def _take_block(self, size: int) -> NDArray[np.uint8]:
         for i, (views, block) in enumerate(self._blocks):

@@ -8,6 +8,7 @@ from typing import Any
 
 from cuaug._runtime.cpu_limits import allowed_cpus, local_ranks
 from cuaug.errors import TransformError
+from cuaug.labels import LabelDtypes
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout, Type
 from cuaug.profiling.bottleneck import RuntimeConfig
@@ -45,6 +46,7 @@ class BatchConfig:
     max_pixels: int
     on_error: str
     collate: Callable[[list[Any]], Any]
+    label_dtypes: LabelDtypes | None = None
 
     def __post_init__(self) -> None:
         self.check()

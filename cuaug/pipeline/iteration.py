@@ -41,6 +41,11 @@ def take_batches(
     def count_ready(under_way: Iterable[Job]) -> None:
         recorder.on_next(sum(job.ready for job in under_way))
 
+    def take(job: Job) -> Batch:
+        batch, dtypes = job.take(), pipeline.config.label_dtypes
+        labels = batch.labels if dtypes is None else dtypes.unify(batch.labels, batch.indices)
+        return batch if labels is batch.labels else batch._replace(labels=labels)
+
     try:
         with recorder.at("wait_for_first_batch", lane="consumer") as clock:
             for job in prefetch_in_order(steps, start_job, pipeline.config.prefetch, count_ready):
@@ -53,7 +58,7 @@ def take_batches(
                 clock.count("samples", job.sample_count)
                 clock.at("wait_for_consumer")
                 clock.flush()
-                yield job.take()  # keep no reference here: the consumer frees the batch's memory
+                yield take(job)  # keep no reference here: the consumer frees the batch's memory
                 clock.at("wait_for_data")
     finally:
         pipeline.end_iteration()

@@ -329,6 +329,14 @@ class Reader:
                 "keypoints and further pictures; use a DecodedCache without short_side"
             )
 
+    def paths(self, indices: list[int]) -> Callable[[], list[str | None]]:
+        """A function that names these samples: from the source when it is called, or as they were read just now."""
+        if optional_method(self.source, "path") is not None:
+            return lambda: [self.path(index) for index in indices]
+        recent = dict(self._recent_paths.copy())
+        paths = [recent.get(index) for index in indices]
+        return lambda: paths
+
     def path(self, index: int) -> str | None:
         """The sample's name from the source, or its path if it was read recently."""
         path_of = optional_method(self.source, "path")

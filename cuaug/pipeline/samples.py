@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch, empty_labels
+from cuaug.batch import Batch
 from cuaug.interop import to_uint16
+from cuaug.labels import empty_labels
 from cuaug.pipeline.config import BatchConfig
+from cuaug.pipeline.digest import batch_digest
 from cuaug.pipeline.pictures import PictureArrays
 from cuaug.pipeline.planning import Planned, size_mismatch
 from cuaug.plan import Layout, Trace
@@ -187,18 +189,21 @@ class Samples:
                 target_type=config.target_type,
             )
             images, labels = images._replace(tensors=stacks), mixed_labels or labels
+        plans = [(plan.trace, plan.samples) for plan in traces if plan is not None]
+        drawn = self.indices[used], self.keys[used], plans, self._trace_rows[used]
         positions = positions[positions < self.own]
         collated = config.collate(chain.convert_targets(labels[: max(len(positions), 1)]))
-        batch = Batch(
+        return Batch(
             images.first(len(positions)).batch_images,
             collated if len(positions) else empty_labels(collated),
             torch.from_numpy(self.indices[positions]),
             torch.from_numpy(self.valid[positions]),
             self.epoch.number,
             functools.partial(_params, traces[: len(positions)], self._trace_rows[positions], later),
+            digest=functools.partial(batch_digest, self.epoch, *drawn, len(positions), later),
+            paths=config.reader.paths(self.indices[positions].tolist()),
+            normalization=normalization_of(chain),
         )
-        batch.normalization = normalization_of(chain)
-        return batch
 
 
 def _params(traces: list[_PlanTrace | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:

@@ -140,10 +140,11 @@ class Clock:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: Any) -> None:
-        if kind is GeneratorExit:  # the consumer abandoned the iteration: the time since then means nothing
-            self.stage = None
-        self.at(None)
-        self._recorder.add(self._numbers)
+        # The consumer abandoned the iteration, after a `flush`: the time since then means nothing. At the interpreter's
+        # exit this module's globals may be gone.
+        if kind is not GeneratorExit:
+            self.at(None)
+            self._recorder.add(self._numbers)
 
 
 class Recorder:

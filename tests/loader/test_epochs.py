@@ -179,17 +179,19 @@ def test_a_repeated_sample_looks_different():
 def test_a_batch_is_a_pair_with_further_fields():
     (batch,) = epoch_of(files=Memory(3), batch_size=3)
     images, labels = batch
-    assert isinstance(batch, tuple) and len(batch) == 2 and batch._fields == ("images", "labels")
+    assert isinstance(batch, tuple) and len(batch) == 2 and batch[0] is images and batch[1] is labels
     assert images is batch.images and labels is batch.labels
     assert batch.indices.tolist() == [0, 1, 2] and batch.valid.all() and batch.epoch == 0
-    assert f"(3, 3, 4, 5) torch.uint8 on {images.device}" in repr(batch) and "indices" in repr(batch)
+    assert f"(3, 3, 4, 5) torch.uint8 on {images.device}" in repr(batch)
     for twin in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
         assert isinstance(twin, Batch) and twin.images.equal(images) and twin.indices.tolist() == [0, 1, 2]
         assert twin.valid.all() and twin.epoch == 0
     moved = type(batch)(*(part.double() for part in batch))  # trainers move a named tuple like this
-    assert moved.images.dtype == torch.float64 and moved.indices is None
+    assert moved.images.dtype == torch.float64 and not hasattr(moved, "valid")
+    with pytest.raises(AttributeError, match=r"^this Batch has no indices: .* batch\.to\(device\)$"):
+        moved.indices  # noqa: B018
     listed = type(batch)([part.double() for part in batch])  # fastai moves a tuple like this
-    assert listed.images.equal(moved.images) and listed.labels.equal(moved.labels) and listed.epoch is None
+    assert listed.images.equal(moved.images) and listed.labels.equal(moved.labels)
     with pytest.raises(TypeError, match=r"required|unpack"):
         Batch()
     with pytest.raises(TypeError, match="labels is missing"):
@@ -226,7 +228,7 @@ def test_a_batch_moves_with_all_its_fields():
     assert not batch.images.is_meta and not batch.labels["boxes"][0].is_meta, "the batch itself is unchanged"
     plain = Batch(torch.ones(2, 3, 4, 5), (torch.ones(2), torch.zeros(2), Text())).to("meta")
     assert plain.labels[1].is_meta and plain.labels[2] == ["meta"]
-    assert plain.indices is plain.valid is plain.epoch is None
+    assert not hasattr(plain, "indices") and not hasattr(plain, "epoch")
 
 
 def test_batches_are_copied_into_static_tensors():
@@ -260,15 +262,15 @@ class Labelled(Memory):
 
 
 def test_labels_of_any_kind():
-    box = np.array([[0, 1, 2, 3]], dtype=np.float32)
+    size = np.array([[0, 1, 2, 3]], dtype=np.float32)
     labels = [
-        {"class": k, "box": box + k, "caption": f"picture {k}", "pair": (k, {"deep": torch.tensor([k, k])})}
+        {"class": k, "size": size + k, "caption": f"picture {k}", "pair": (k, {"deep": torch.tensor([k, k])})}
         for k in range(3)
     ]
     (batch,) = epoch_of(files=Labelled(labels), batch_size=3)
-    assert set(batch.labels) == {"class", "box", "caption", "pair"}
+    assert set(batch.labels) == {"class", "size", "caption", "pair"}
     assert batch.labels["class"].tolist() == [0, 1, 2] and batch.labels["caption"] == [f"picture {k}" for k in range(3)]
-    assert batch.labels["box"].shape == (3, 1, 4) and batch.labels["box"].dtype == torch.float32
+    assert batch.labels["size"].shape == (3, 1, 4) and batch.labels["size"].dtype == torch.float32
     number, deep = batch.labels["pair"]
     assert number.tolist() == [0, 1, 2] and deep["deep"].tolist() == [[0, 0], [1, 1], [2, 2]]
     with Loader(Labelled(labels), batch_size=2, rank=1, world_size=2, last_batch="partial", seed=0) as loader:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -247,3 +249,32 @@ def test_close_while_a_read_is_stuck():
     assert workers(), "the read is no longer stuck"
     release.set()
     assert no_workers_left()
+
+
+TORN_DOWN = """
+import atexit, os, sys
+from cuaug import Loader
+from cuaug import transforms as T
+from tests.loader.pictures import Memory
+
+batches = iter(Loader(Memory(4000), [T.Resize((200, 200))], batch_size=40, threads=2{options}))
+next(batches)
+atexit._run_exitfuncs()
+for name, module in list(sys.modules.items()):
+    if name.startswith("cuaug"):
+        for key in [key for key in vars(module) if not key.startswith("__")]:
+            vars(module)[key] = None  # as the interpreter does at exit
+batches.close()
+print("closed", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("options", ["", ", rank=0, world_size=2, seed=0"])
+def test_an_iterator_outlives_the_modules(options):
+    """The interpreter clears modules in an order of its own: a module may hold an iterator to the end."""
+    done = subprocess.run(
+        [sys.executable, "-c", TORN_DOWN.format(options=options)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "closed\n" and not done.stderr, done.stderr

@@ -1,0 +1,188 @@
+"""A batch keeps what it knows through `_replace`, torch's pytree and `default_collate`; its digest and its paths."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils import _pytree as pytree
+from torch.utils.data import default_collate
+
+from cuaug import ArgumentError, Batch, Loader, SourceError
+from cuaug import transforms as T
+from tests.loader.pictures import Memory, png
+
+pytestmark = pytest.mark.cpu_only
+CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=30)]
+
+
+def loader(count: int = 20, chain=CHAIN, **options) -> Loader:
+    return Loader(Memory(count), chain, **{"batch_size": 4, "shuffle": True, "seed": 5, "threads": 1} | options)
+
+
+@pytest.fixture
+def batch() -> Batch:
+    with loader() as loading:
+        return next(iter(loading))
+
+
+def assert_kept(twin: Batch, batch: Batch) -> None:
+    assert type(twin) is Batch and twin.epoch == batch.epoch and twin.digest == batch.digest
+    assert twin.indices.equal(batch.indices) and twin.valid.equal(batch.valid) and twin.paths == batch.paths
+
+
+def test_replaced_fields(batch):
+    images = batch.images + 1
+    twin = batch._replace(images=images)
+    assert_kept(twin, batch)
+    assert twin.images is images and twin.labels is batch.labels and twin.params() == batch.params()
+    assert batch._replace(epoch=7).epoch == 7
+    with pytest.raises(ArgumentError, match=r"^image is no field of a Batch: images, labels, indices"):
+        batch._replace(image=images)
+
+
+def test_trees(batch):
+    doubled = pytree.tree_map(lambda tensor: tensor * 2, batch)
+    assert type(doubled) is Batch and doubled.images.equal(batch.images * 2)
+    assert doubled.indices.equal(batch.indices * 2) and doubled.epoch == 0 and doubled.digest == batch.digest
+    assert_kept(pytree.tree_map(lambda leaf: leaf, {"a": [batch]})["a"][0], batch)
+    both = pytree.tree_map(lambda a, b: a.float() + b, batch, batch)
+    assert both.images.equal(batch.images.float() * 2)
+    plain = pytree.tree_map(lambda leaf: leaf, Batch(batch.images, {"a": batch.labels}))
+    assert plain.labels["a"].equal(batch.labels) and not hasattr(plain, "valid")
+
+
+def test_default_collate():
+    with loader() as loading:
+        batches = list(loading)
+    merged = default_collate(batches)
+    assert type(merged) is Batch and merged.images.shape[:2] == (5, 4)
+    assert merged.indices.tolist() == [batch.indices.tolist() for batch in batches]
+    assert merged.valid.all() and merged.epoch == 0 and not hasattr(merged, "digest")
+
+
+@pytest.mark.parametrize(
+    "twin", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b)), lambda b: b.to("cpu")]
+)
+def test_copies(batch, twin):
+    assert_kept(twin(batch), batch)
+
+
+def test_a_pair():
+    plain = Batch(torch.zeros(2, 3, 4, 4), torch.ones(2))
+    images, labels = plain
+    assert len(plain) == 2 and plain[0] is images and plain[1] is labels and plain == (images, labels)
+    for name in ("indices", "valid", "epoch", "digest", "paths"):
+        with pytest.raises(AttributeError, match=f"^this Batch has no {name}: it was made of images and labels alone"):
+            getattr(plain, name)
+
+
+def test_paths(tmp_path):
+    for k in range(5):
+        (tmp_path / f"{k}.png").write_bytes(png(k))
+    paths = [str(tmp_path / f"{k}.png") for k in range(5)]
+
+    class Unnamed:
+        def __len__(self) -> int:
+            return 5
+
+        def read(self, index: int):
+            return paths[index], index
+
+    for files in (paths, Unnamed()):
+        with Loader(files, batch_size=5, shuffle=True) as named:
+            (batch,) = named
+            assert batch.paths == [paths[i] for i in batch.indices.tolist()]
+    with Loader(Memory(3), batch_size=3) as unnamed:
+        assert next(iter(unnamed)).paths == [None] * 3
+
+
+# --- digests ---------------------------------------------------------------------------------------------------------
+
+
+def digests(**options) -> list[str]:
+    with loader(**options) as loading:
+        return [batch.digest for batch in loading]
+
+
+def test_a_digest_tells_what_was_drawn():
+    found = digests()
+    assert len(set(found)) == 5 and all(len(digest) == 16 and int(digest, 16) >= 0 for digest in found)
+    assert digests(threads=3, prefetch=1) == digests(dtype=torch.float32) == found
+    for other in ({"seed": 6}, {"chain": CHAIN[:2]}, {"chain": [CHAIN[0], T.ColorJitter(0.5), CHAIN[2]]}):
+        assert not set(digests(**other)) & set(found)
+    with loader() as loading:
+        list(loading)
+        assert not {batch.digest for batch in loading} & set(found)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sets(st.integers(0, 19), max_size=5), st.sampled_from(["skip", "replace"]))
+def test_a_digest_is_replayed(damage, on_error):
+    """Also where samples were damaged, and planned apart from the batch."""
+    with Loader(Memory(20, damaged=damage), CHAIN, batch_size=4, shuffle=True, seed=1, on_error=on_error) as loading:
+        batches = list(loading)
+        assert [loading.replay(0, step).digest for step in range(5)] == [batch.digest for batch in batches]
+
+
+def test_a_digest_is_that_of_any_machine():
+    """The recorded value: a function of integers, and of parameters to half precision."""
+    assert digests()[0] == "2014669416c05054"
+
+
+# --- the dtype of labels ---------------------------------------------------------------------------------------------
+
+
+class Labelled(Memory):
+    def __init__(self, *labels: object, name: str = "values") -> None:
+        super().__init__(len(labels))
+        setattr(self, name, labels)
+        self._labels = labels
+
+    def read(self, index: int):
+        return png(index), self._labels[index]
+
+
+def dtypes(source, **options) -> list[torch.dtype]:
+    with Loader(source, batch_size=1, threads=2, **options) as loading:
+        return [batch.labels.dtype for batch in loading]
+
+
+def test_declared_labels_decide():
+    assert dtypes(Labelled(1, 2, 0.5, name="labels")) == [torch.float64] * 3
+    assert dtypes(Labelled(1, 2, 3, name="labels")) == [torch.int64] * 3
+
+
+def test_paths_with_labels_of_both_kinds(tmp_path):
+    files = []
+    for k, label in enumerate([1, 0.5, 2, 3]):
+        (tmp_path / f"{k}.png").write_bytes(png(k))
+        files.append((str(tmp_path / f"{k}.png"), label))
+    assert dtypes(files) == [torch.float64] * 4
+
+
+def test_the_first_batch_decides():
+    assert dtypes(Labelled(0.5, 1, 2)) == [torch.float64] * 3
+    assert dtypes(Labelled(0.5, True, np.int32(3))) == [torch.float64] * 3
+    with pytest.raises(
+        SourceError, match=r"^labels are torch\.int64 so far, but sample 2 has 0\.5, torch\.float64: give"
+    ):
+        dtypes(Labelled(1, 2, 0.5))
+    nested = Loader(Labelled({"age": 1}, {"age": 1.5}))
+    with nested, pytest.raises(SourceError, match=r"^labels\['age'\] are torch\.int64 so far, but sample 1 has 1\.5"):
+        list(nested)
+
+
+def test_a_function_that_collates_is_left_alone():
+    assert dtypes(Labelled(1, 0.5), collate_fn=torch.tensor) == [torch.int64, torch.float32]
+
+
+def test_dropping_all_batches_warns():
+    with pytest.warns(UserWarning, match=r"^last_batch='drop' leaves no batch: 3 samples are fewer than") as caught:
+        Loader(Memory(3), batch_size=4, last_batch="drop").close()
+    assert caught[0].filename == __file__
