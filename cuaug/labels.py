@@ -102,8 +102,10 @@ class LabelDtypes:
             SourceError: labels that the dtype so far does not hold. It names the sample.
         """
         if self._dtypes is None:
-            self._dtypes = {} if (dtype := _dtype_of_numbers(self._declared)) is None else {(): dtype}
-            self._declared = None
+            self._dtypes, declared, self._declared = {}, _dtype_of_numbers(self._declared), None
+            # Mixes turn numbers into rows of floats.
+            if declared is not None and isinstance(labels, torch.Tensor) and labels.ndim == 1:
+                self._dtypes = {(): declared} if _holds(declared, labels.dtype) else {}
         return self._unify((), labels, indices)
 
     def _unify(self, path: tuple[Any, ...], labels: Any, indices: torch.Tensor) -> Any:

@@ -158,6 +158,12 @@ def test_declared_labels_decide():
     assert dtypes(Labelled(1, 2, 3, name="labels")) == [torch.int64] * 3
 
 
+def test_mixed_labels_are_floats_whatever_the_source_declares():
+    chain = [T.MixUp(num_classes=4)]
+    with Loader(Labelled(1, 2, 3, name="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
+        assert [batch.labels.dtype for batch in loading] == [torch.float32] * 2
+
+
 def test_paths_with_labels_of_both_kinds(tmp_path):
     files = []
     for k, label in enumerate([1, 0.5, 2, 3]):
