@@ -15,6 +15,7 @@ import pytest
 
 import cuaug
 from cuaug.sampling import Order
+from cuaug.transforms.migration_hints import FUNCTIONS
 
 MODULES = sorted(
     name
@@ -57,14 +58,15 @@ def test_the_public_names():
         ("transforms", "ToTensor", "ToDtype(torch.float32, scale=True)"),
         ("transforms", "ConvertImageDtype", "ToDtype(dtype, scale=True)"),
         ("transforms", "ToPILImage", "not needed"),
-        ("functional", "to_tensor", "transforms.ToDtype(torch.float32, scale=True)"),
-        ("functional", "to_dtype", "transforms.ToDtype(dtype, scale)"),
+        ("functional", "to_tensor", "to_dtype(image, torch.float32, scale=True)"),
+        ("functional", "convert_image_dtype", "to_dtype(image, dtype, scale=True)"),
+        ("functional", "resize_image", "resize takes tensors"),
+        ("functional", "pad_bounding_boxes", "boxes, masks and keypoints move"),
         ("functional", "hflip", "horizontal_flip"),
         ("functional", "vflip", "vertical_flip"),
         ("functional", "to_image", "not needed"),
         ("transforms", "LinearTransformation", "Lambda"),
         ("functional", "elastic_transform", "elastic"),
-        ("functional", "grayscale_to_rgb", "rgb_to_grayscale(image, 3)"),
         ("functional", "to_grayscale", "rgb_to_grayscale"),
     ],
 )
@@ -72,6 +74,23 @@ def test_torchvisions_names_raise_a_hint(module, name, instead):
     with pytest.raises(AttributeError) as caught:
         getattr(getattr(cuaug, module), name)
     assert str(caught.value).startswith(f"module 'cuaug.{module}' has no attribute '{name}': {instead}")
+
+
+#: The public functions of torchvision.transforms.v2.functional 0.29.1, without those of one kind of input.
+TORCHVISION = """
+    adjust_brightness adjust_contrast adjust_gamma adjust_hue adjust_saturation adjust_sharpness affine autocontrast
+    center_crop clamp_bounding_boxes clamp_keypoints convert_bounding_box_format convert_image_dtype crop elastic
+    elastic_transform equalize erase five_crop gaussian_blur gaussian_noise get_dimensions get_image_num_channels
+    get_image_size get_num_channels get_num_frames get_size grayscale_to_rgb hflip horizontal_flip invert jpeg normalize
+    pad permute_channels perspective pil_to_tensor posterize resize resized_crop rgb_to_grayscale rotate
+    sanitize_bounding_boxes sanitize_keypoints solarize ten_crop to_dtype to_grayscale to_image to_pil_image to_tensor
+    uniform_temporal_subsample vertical_flip vflip
+"""
+
+
+def test_every_function_of_torchvision_exists_or_has_a_hint():
+    assert set(TORCHVISION.split()) <= set(cuaug.functional.__all__) | set(FUNCTIONS)
+    assert not set(FUNCTIONS) & set(cuaug.functional.__all__)
 
 
 def test_unknown_names_raise_pythons_error():

@@ -17,6 +17,7 @@ from cuaug.functional.color import (
     clahe,
     convert_color,
     equalize,
+    grayscale_to_rgb,
     invert,
     lut,
     matrix,
@@ -25,6 +26,7 @@ from cuaug.functional.color import (
     posterize,
     rgb_to_grayscale,
     solarize,
+    to_dtype,
 )
 from cuaug.functional.filters import (
     adjust_sharpness,
@@ -52,7 +54,7 @@ from cuaug.functional.geometry import (
     vertical_flip,
 )
 from cuaug.functional.operator import as_operator
-from cuaug.transforms.migration_hints import FUNCTIONS, missing_name
+from cuaug.transforms.migration_hints import missing_function
 
 __all__ = [
     "adjust_brightness",
@@ -73,6 +75,7 @@ __all__ = [
     "five_crop",
     "gaussian_blur",
     "gaussian_noise",
+    "grayscale_to_rgb",
     "horizontal_flip",
     "invert",
     "jpeg",
@@ -92,6 +95,7 @@ __all__ = [
     "rotate",
     "solarize",
     "ten_crop",
+    "to_dtype",
     "vertical_flip",
 ]
 
@@ -100,4 +104,4 @@ if not TYPE_CHECKING:  # a type checker would accept every name
         globals()[_name] = as_operator(globals()[_name])
 
     def __getattr__(name: str) -> Any:
-        raise missing_name(__name__, name, FUNCTIONS)
+        raise missing_function(__name__, name, __all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from numpy.typing import ArrayLike
 
 from cuaug.apply import ImageT, apply
@@ -13,11 +14,13 @@ from cuaug.plan import Plan, is_rgb_or_gray, operations
 from cuaug.transforms import (
     CLAHE,
     LUT,
+    RGB,
     ConvertColor,
     Grayscale,
     Normalize,
     RandomPosterize,
     RandomSolarize,
+    ToDtype,
     arguments,
 )
 from cuaug.transforms.color import jitter_operations
@@ -32,6 +35,7 @@ __all__ = [
     "clahe",
     "convert_color",
     "equalize",
+    "grayscale_to_rgb",
     "invert",
     "lut",
     "matrix",
@@ -40,6 +44,7 @@ __all__ = [
     "posterize",
     "rgb_to_grayscale",
     "solarize",
+    "to_dtype",
 ]
 
 
@@ -139,6 +144,20 @@ def rgb_to_grayscale(image: ImageT, num_output_channels: int = 1) -> ImageT:
     The result has 1 channel or 3. Gray images keep their values.
     """
     transform = Grayscale(num_output_channels)
+    return apply(image, lambda plan: transform.write(plan, None))
+
+
+def grayscale_to_rgb(image: ImageT) -> ImageT:
+    """Makes three equal channels of gray images; RGB images stay as they are."""
+    return apply(image, lambda plan: RGB().write(plan, None))
+
+
+def to_dtype(image: Any, dtype: torch.dtype = torch.float32, scale: bool = False) -> Any:
+    """Converts to a dtype, optionally from [0, 255] to [0, 1] or back; see `ToDtype`.
+
+    PIL images become a tensor (C, H, W) unless `dtype` is torch.uint8.
+    """
+    transform = ToDtype(dtype, scale)
     return apply(image, lambda plan: transform.write(plan, None))
 
 

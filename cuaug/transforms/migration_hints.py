@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["FUNCTIONS", "TRANSFORMS", "foreign_transform", "missing_name"]
+__all__ = ["FUNCTIONS", "TRANSFORMS", "foreign_transform", "missing_function", "missing_name"]
 
 _IMAGE_TYPES = "not needed: {} take tensors, arrays and PIL images"
 _LOADER_TENSORS = f"{_IMAGE_TYPES.format('chains')}, and a Loader yields tensors"
@@ -18,19 +18,48 @@ TRANSFORMS = {
     "ToTensor": "ToDtype(torch.float32, scale=True) makes floats in [0, 1]; PIL images become (C, H, W) tensors",
 }
 
+_TARGETS = "boxes, masks and keypoints move with their image: transforms.Compose([...])(image, target)"
+_SHAPE = "the image's shape holds it: (..., C, H, W) of a tensor, (H, W, C) of an array, .size of a PIL image"
 FUNCTIONS = {
-    "convert_image_dtype": "transforms.ToDtype(dtype, scale=True) is the same",
+    "clamp_bounding_boxes": "transforms.ClampBoundingBoxes(); boxes are clipped after each transform anyway",
+    "clamp_keypoints": "transforms.ClampKeyPoints()",
+    "convert_bounding_box_format": "transforms.ConvertBoundingBoxFormat(format)",
+    "convert_image_dtype": "to_dtype(image, dtype, scale=True) is the same",
     "elastic_transform": "elastic is the same",
-    "grayscale_to_rgb": "rgb_to_grayscale(image, 3) for images of one channel",
+    "get_dimensions": _SHAPE,
+    "get_image_num_channels": _SHAPE,
+    "get_image_size": _SHAPE,
+    "get_num_channels": _SHAPE,
+    "get_num_frames": "the video's shape holds it: (T, C, H, W)",
+    "get_size": _SHAPE,
     "hflip": "horizontal_flip is the same",
-    "pil_to_tensor": _IMAGE_TYPES.format("functions"),
-    "to_dtype": "transforms.ToDtype(dtype, scale) is the same",
+    "pil_to_tensor": f"{_IMAGE_TYPES.format('functions')}; transforms.PILToTensor() makes a tensor",
+    "sanitize_bounding_boxes": "transforms.SanitizeBoundingBoxes()",
+    "sanitize_keypoints": "points outside the image get visibility 0: filter them by that",
     "to_grayscale": "rgb_to_grayscale is the same",
-    "to_image": _IMAGE_TYPES.format("functions"),
-    "to_pil_image": "not needed: PIL images come back as PIL images",
-    "to_tensor": "transforms.ToDtype(torch.float32, scale=True) makes floats in [0, 1]; PIL images become tensors",
+    "to_image": f"{_IMAGE_TYPES.format('functions')}; transforms.ToImage() makes a tensor",
+    "to_pil_image": "not needed: PIL images come back as PIL images; PIL.Image.fromarray makes one of an array",
+    "to_tensor": "to_dtype(image, torch.float32, scale=True) makes floats in [0, 1]; PIL images become tensors",
+    "uniform_temporal_subsample": "transforms.UniformTemporalSubsample(num_samples)",
     "vflip": "vertical_flip is the same",
 }
+#: torchvision's functions of one kind of input, such as resize_mask.
+_KINDS = {
+    "_image": "{} takes tensors, arrays and PIL images",
+    "_video": "{} takes the frames as a batch, (T, C, H, W)",
+    "_mask": _TARGETS,
+    "_bounding_boxes": _TARGETS,
+    "_keypoints": _TARGETS,
+}
+
+
+def missing_function(module: str, name: str, own: Sequence[str]) -> AttributeError:
+    """`missing_name` for a function; `own` are the module's."""
+    hints = dict(FUNCTIONS)
+    for suffix, hint in _KINDS.items():
+        if name not in hints and name.endswith(suffix) and (base := name.removesuffix(suffix)) in own:
+            hints[name] = hint.format(base)
+    return missing_name(module, name, hints)
 
 
 def missing_name(module: str, name: str, hints: Mapping[str, str]) -> AttributeError:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
+import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 from cuaug import functional
@@ -83,6 +84,7 @@ FROM, TO = [(0, 0), (90, 0), (90, 80), (0, 80)], [(7, 4), (95, 9), (80, 85), (3,
 
 #: The names in the calls.
 NAMES = {"F": functional, "FROM": FROM, "TO": TO, "wave": wave}
+NAMES |= {"FLOAT": torch.float32, "UINT8": torch.uint8}
 NAMES |= {"NEGATIVE": NEGATIVE, "SEPIA": SEPIA, "MEAN": MEAN, "STD": STD}
 
 
@@ -160,6 +162,8 @@ FUNCTIONS = (
     Entry("F.rgb_to_grayscale(image, 3)", "torchvision's formula", formula(color.grayscale), "ROUNDING_LEVELS"),
     Entry("F.rgb_to_grayscale(image, 3)", "Pillow",
           lambda image: np.asarray(Image.fromarray(image).convert("L").convert("RGB")), "COLOR_LEVELS"),
+    Entry("F.grayscale_to_rgb(image[..., :1])", "NumPy", lambda image: image[..., [0, 0, 0]], "EXACT"),
+    Entry("F.to_dtype(F.to_dtype(image, FLOAT, True), UINT8, True)", "NumPy", lambda image: image, "EXACT"),
     Entry("F.convert_color(image)", "OpenCV", lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2YUV), "COLOR_LEVELS"),
     Entry("F.convert_color(image)", "BT.601 in NumPy", formula(yuv()), "ROUNDING_LEVELS"),
     Entry("F.permute_channels(image, (2, 0, 1))", "NumPy", lambda image: image[..., [2, 0, 1]], "EXACT"),

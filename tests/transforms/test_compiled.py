@@ -65,6 +65,7 @@ ARGUMENTS = {
     "five_crop": ((9,), {}),
     "gaussian_blur": ((5, [1.0, 2.0]), {}),
     "gaussian_noise": ((), {"sigma": 0.2}),
+    "grayscale_to_rgb": ((), {}),
     "horizontal_flip": ((), {}),
     "invert": ((), {}),
     "jpeg": ((40,), {}),
@@ -84,6 +85,7 @@ ARGUMENTS = {
     "rotate": ((30,), {"expand": True}),
     "solarize": ((100,), {}),
     "ten_crop": (((5, 8),), {"vertical_flip": True}),
+    "to_dtype": ((torch.float32,), {"scale": True}),
     "vertical_flip": ((), {}),
 }
 
