@@ -55,6 +55,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     _add_profile(commands)
     _add_prepare(commands)
     _add_check(commands)
+    _add_replay(commands)
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
@@ -75,6 +76,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         from cuaug.commands.check import check
 
         return check(options, sys.stdout, sys.stderr)
+    if options.command == "replay":
+        from cuaug.commands.replay import replay
+
+        return replay(options, sys.stdout, sys.stderr)
     findings = doctor.examine()
     works = doctor.report(findings, sys.stdout)
     return 0 if works["CPU"] and (works["GPU"] or not options.require_cuda) else 1
@@ -166,6 +171,34 @@ def _add_prepare(commands: Any) -> None:
     )
 
 
+def _add_replay(commands: Any) -> None:
+    text = "make a batch of a run again, from the state of its loader"
+    command = commands.add_parser(
+        "replay",
+        help=text,
+        description=f"{text.capitalize()}. Prints the batch's digest and each sample's index, path and label. Exit "
+        "status: 0, or 1 with an error message of one line.",
+    )
+    command.add_argument(
+        "state",
+        metavar="STATE",
+        help="JSON of `loader.state_dict()`; or a file of torch.save that holds it, such as a checkpoint",
+    )
+    command.add_argument(
+        "step", type=_at_least_0, metavar="N", help="number of the batch, counted from the epoch's beginning"
+    )
+    command.add_argument(
+        "--loader",
+        required=True,
+        metavar="MODULE:FUNCTION",
+        help="a function that returns the run's Loader, such as train:make_loader. The code runs with your permissions",
+    )
+    command.add_argument("--epoch", type=_at_least_0, help="another epoch than that of the state")
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help="write the batch: a picture (.png, ...), or tensors for torch.load (.pt)"
+    )
+
+
 def _add_check(commands: Any) -> None:
     text = "read and decode every sample of a data set, and list the damaged ones"
     command = commands.add_parser(
@@ -201,4 +234,10 @@ def _add_check(commands: Any) -> None:
 def _at_least_1(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    return int(text)
+
+
+def _at_least_0(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 0")
     return int(text)
