@@ -118,7 +118,7 @@ def to_html(batch: Any) -> str:
     return f'{text}<br><img src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
 
 
-def to_table(rows: Mapping[str, Any]) -> str:
+def to_table(rows: Mapping[Any, Any]) -> str:
     """Names and values as an HTML table."""
     cells = (f"<tr><th>{name}</th><td><pre>{html.escape(str(value))}</pre></td></tr>" for name, value in rows.items())
     return f"<table>{''.join(cells)}</table>"

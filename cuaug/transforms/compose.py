@@ -255,11 +255,21 @@ class Compose(Transform):
             state = {**state, "generator": generator}
         self.__dict__.update(state)
 
+    def _settings(self) -> dict[str, Any]:
+        """The settings of targets that are not the default."""
+        settings = self.target_format.items()
+        return {name: value for name, value in settings if value != _TARGET_DEFAULTS.get(name, value)}
+
     def __repr__(self) -> str:
         inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
-        settings = self.target_format.items()
-        shown = "".join(f", {name}={value!r}" for name, value in settings if value != _TARGET_DEFAULTS.get(name, value))
+        shown = "".join(f", {name}={value!r}" for name, value in self._settings().items())
         return f"Compose([\n{inner},\n]{shown})" if self.transforms else f"Compose([]{shown})"
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: a table of the transforms in order."""
+        from cuaug.drawing import to_table  # imports PIL
+
+        return to_table({**dict(enumerate(self.transforms, 1)), **self._settings()})
 
 
 class _Segment(Compose):

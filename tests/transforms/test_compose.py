@@ -396,3 +396,13 @@ def test_a_chain_equals_its_transforms_one_by_one(names, seed):
 
 def _step(transform: T.Transform, images: np.ndarray, rng: SampleRNG) -> np.ndarray:
     return apply(images, lambda plan: transform.plan(plan, rng))
+
+
+def test_a_notebook_shows_a_table():
+    chain = T.Compose([T.Resize((4, 5)), T.RandomApply([T.Pad(1)]), abs], box_format="xywh")
+    page = chain._repr_html_()
+    assert page.startswith("<table><tr><th>1</th><td><pre>Resize(size=(4, 5))</pre>") and page.count("<tr>") == 4
+    assert "RandomApply" in page and "<th>box_format</th><td><pre>xywh" in page
+    assert "function=&lt;lambda&gt;)" in T.Compose([lambda x: x])._repr_html_().replace(
+        "test_a_notebook_shows_a_table.&lt;locals&gt;.", ""
+    )
