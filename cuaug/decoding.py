@@ -7,7 +7,7 @@ import functools
 import itertools
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
@@ -296,7 +296,7 @@ class _Regions(Transform):
 
 
 def _as_list(transforms: Chain | None) -> list[Transform]:
-    return [] if transforms is None else [transforms] if isinstance(transforms, Transform) else list(transforms)
+    return [] if transforms is None else list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 
 def _checked_options(decode: Any) -> DecodeOptions:

@@ -168,6 +168,11 @@ def test_a_batch_where_the_chain_makes_one_size_and_else_a_list():
     )
 
 
+def test_a_function_is_a_chain():
+    flipped = cuaug.decode(FILE, lambda images: images.flip(-1))
+    np.testing.assert_array_equal(pixels(flipped), as_pillow(FILE)[:, ::-1])
+
+
 def test_a_large_crop_needs_large_images():
     data = encode(Image.new("RGB", (1300, 1200)), "PNG")
     assert cuaug.decode([data, data], T.RandomCrop(1100)).shape == (2, 3, 1100, 1100)
