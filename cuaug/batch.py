@@ -24,7 +24,7 @@ _MISSING: Any = object()
 _FIELDS = ("indices", "valid", "epoch", "params", "digest", "paths", "normalization")
 
 
-class Batch(tuple[Any, Any]):
+class Batch(tuple[torch.Tensor, Any]):
     """One batch, which unpacks as `images, labels`.
 
     Attributes:
@@ -48,14 +48,33 @@ class Batch(tuple[Any, Any]):
     code builds from the two elements alone lacks the other attributes; reading one raises an AttributeError.
     """
 
-    images = property(itemgetter(0))
-    labels = property(itemgetter(1))
     if TYPE_CHECKING:
+        # A tensor, as nearly always; programs with views of several sizes or `stack=False` cast it.
+        images: torch.Tensor
+        # Whatever the source's labels are merged to.
+        labels: Any
         indices: torch.Tensor
         valid: torch.Tensor
         epoch: int
+        paths: list[str | None]
+        digest: str
         params: Callable[[], list[list[dict[str, Any]]]]
         normalization: tuple[Sequence[float], Sequence[float]] | None
+    else:
+        images = property(itemgetter(0))
+        labels = property(itemgetter(1))
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("digest", "paths") and f"_{name}" in self.__dict__:
+                value = self.__dict__[f"_{name}"]
+                self.__dict__[name] = value = value() if callable(value) else value
+                return value
+            if name in _FIELDS:
+                raise AttributeError(
+                    f"this Batch has no {name}: it was made of images and labels alone, as trainers do that move its "
+                    "elements; read it from the loader's batch, or move that with batch.to(device)"
+                )
+            raise AttributeError(f"Batch has no attribute {name!r}")
 
     def __new__(
         cls,
@@ -81,18 +100,6 @@ class Batch(tuple[Any, Any]):
         batch.params = params or (lambda: [[] for _ in rows])
         batch.normalization = normalization
         return batch
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("digest", "paths") and f"_{name}" in self.__dict__:
-            value = self.__dict__[f"_{name}"]
-            self.__dict__[name] = value = value() if callable(value) else value
-            return value
-        if name in _FIELDS:
-            raise AttributeError(
-                f"this Batch has no {name}: it was made of images and labels alone, as trainers do that move its "
-                "elements; read it from the loader's batch, or move that with batch.to(device)"
-            )
-        raise AttributeError(f"Batch has no attribute {name!r}")
 
     def _fields_given(self) -> dict[str, Any]:
         """The attributes besides images and labels, as keyword arguments; what is not computed yet stays so."""

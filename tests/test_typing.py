@@ -35,6 +35,8 @@ with cuaug.Loader("photos/", chain, batch_size=64, shuffle=True, last_batch="dro
         count: int = batch.images.shape[0]
         indices: list[int] = batch.indices[batch.valid].tolist()
         picture: Image.Image = batch.show(classes=names)
+        paths: list[str | None] = batch.paths
+        digest: str = batch.digest
         batch.to("cuda", non_blocking=True).copy_into(batch.images)
     for images, labels in loader:
         loss: torch.Tensor = torch.nn.functional.cross_entropy(images.mean((1, 2)), labels)
@@ -53,6 +55,7 @@ T.RandomCropp  # type: ignore[attr-defined]
 loader.datasets  # type: ignore[attr-defined]
 loader[0]  # type: ignore[index]
 batch.image  # type: ignore[attr-defined]
+batch.images.shap  # type: ignore[attr-defined]
 T.Resize(8, interpolation="bilinea")  # type: ignore[arg-type]
 T.Resize(8, interpolate="bilinear")  # type: ignore[call-arg]
 cuaug.Loader("photos/", 64)  # type: ignore[arg-type]
