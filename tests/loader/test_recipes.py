@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED, KILLED, DECODE, SHOW = range(12)
+VIEWS, SIZES, MASKS, PAIRS, BANDS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED, KILLED, DECODE, SHOW = range(13)
 COUNT, H, W = 14, 120, 160
 
 
@@ -47,7 +47,7 @@ def run(tmp_path, monkeypatch):
 
 def test_two_views_show_the_same_image_and_differ(run):
     names = run(VIEWS)
-    assert len(CODE) == 12 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
+    assert len(CODE) == 13 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
     assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
@@ -90,6 +90,19 @@ def test_pairs_share_geometric_draws(run):
         assert told[0] == told[1] and not torch.equal(pair[0].images, pair[1].images)
 
 
+def test_tiles_keep_their_bands(run):
+    names = run(VIEWS)
+    Path("tiles/all").mkdir(parents=True)
+    for i in range(3):
+        Image.fromarray(np.full((256, 256, 4), 50 * i, np.uint8)).save(f"tiles/all/{i}.png")
+    names |= {"MEAN": (0.5, 0.5, 0.5, 0.5), "STD": (0.5, 0.25, 0.25, 1.0)}
+    exec(CODE[BANDS].replace("    batch_size", "    device='cpu',\n    batch_size"), names)
+    images = next(iter(names["loader"])).images
+    expected = (torch.tensor([0.0, 50, 100]) / 255)[:, None] - 0.5
+    assert images.shape == (3, 4, 256, 256)
+    torch.testing.assert_close(images[..., 0, 0], expected / torch.tensor(names["STD"]))
+
+
 def test_resolutions_grow_in_turn(run):
     names = run(VIEWS, RESOLUTIONS)
     assert names["epoch"] == 2 and names["images"].shape == (4, 3, 96, 96)
@@ -112,10 +125,9 @@ def test_augmix_changes_copies_of_the_clean_crops(run):
 
 def test_all_frames_of_a_clip_move_together(run):
     names = run(VIEWS, MASKS, CLIP)
-    assert names["clip"].shape == (COUNT, 3, 96, 96)
-    still = names["frames"][:1].repeat(3, 1, 1, 1)
-    same = names["chain"].replay([names["params"]] * 3, still)
-    assert torch.equal(same[0], same[2]) and torch.equal(same[0], names["clip"][0])
+    assert names["clips"].shape == (1, 8, 3, 96, 96)
+    still = names["chain"](names["frames"][:1].repeat(COUNT, 1, 1, 1)[None])[0]
+    assert torch.equal(still, still[:1].expand_as(still))
 
 
 def test_repeated_images_are_adjacent_and_differ(run):
