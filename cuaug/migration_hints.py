@@ -23,8 +23,10 @@ LOADER_ARGUMENTS = {
     "fancy_upsampling": "decode=cuaug.DecodeOptions(fancy_upsampling=False)",
     "index_bytes": "decode=cuaug.DecodeOptions(index_bytes=0)",
     "load_hint": 'decode=cuaug.DecodeOptions(load_hint="auto")',
+    "lossy": "decode=cuaug.DecodeOptions(lossy=True)",
     "max_bytes": "decode=cuaug.DecodeOptions(max_bytes=100_000_000)",
     "max_pixels": "decode=cuaug.DecodeOptions(max_pixels=50_000_000)",
+    "mode": 'decode=cuaug.DecodeOptions(mode="unchanged")',
     # torch.utils.data.DataLoader
     "batch_sampler": "sampler= and batch_size=",
     "dataset": "files, the first argument, accepts a Dataset too",
