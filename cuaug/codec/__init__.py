@@ -51,12 +51,12 @@ from __future__ import annotations
 
 from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
-from cuaug.codec._pillow import to_rgb8
 from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
 from cuaug.codec.cuda import CudaDecoder
 from cuaug.codec.exif import Region
 from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_header, read_jpeg_headers, read_other_header
 from cuaug.codec.jpeg_crop import JpegIndex
+from cuaug.codec.loss import pil_to_rgb8
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog
 from cuaug.codec.multichannel import MultiChannelImage
@@ -82,10 +82,10 @@ __all__ = [
     "load_codec",
     "mask_array",
     "nv",
+    "pil_to_rgb8",
     "read_header",
     "read_jpeg_headers",
     "read_other_header",
     "read_picture",
     "thread_decoder",
-    "to_rgb8",
 ]

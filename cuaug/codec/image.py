@@ -20,7 +20,7 @@ from cuaug.codec.avif import AVIF_BRANDS, as_still_avif
 from cuaug.codec.exif import Region, orient_region
 from cuaug.codec.jpeg2000 import CODESTREAM, check_jpeg2000
 from cuaug.codec.jpeg_crop import JpegIndex, crop_jpeg, is_worth_cropping
-from cuaug.codec.loss import check_frames, check_samples, log_alpha
+from cuaug.codec.loss import check_frames, check_pages, check_samples, log_alpha
 from cuaug.codec.messages import capture_stderr
 from cuaug.codec.sniff import (
     MAX_FULL_SCANS,
@@ -290,6 +290,9 @@ def pillow_header(
     claimed = webp_size(data) if form == "webp" else None
     if claimed is not None:  # Pillow allocates a canvas while it opens the file
         check_pixels(*claimed, max_pixels)
+    if not lossy and data[:4] in TIFF_SIGNATURES:  # first: Pillow does not open each of these
+        check_pages(data)
+        check_samples(data)
     file, data = data, _check_structure(data, max(max_pixels, _MIN_TILE_LIMIT))
     image = pillow_open(data)
     # Pillow 11 and later give a TIFF's displayed size, earlier versions the stored one; the tags hold the stored size.
@@ -300,7 +303,7 @@ def pillow_header(
             f"a JPEG of {scans} scans of {height} x {width} pixels (height x width), {scans * height * width} pixels "
             f"together: above the limit of {MAX_FULL_SCANS * max_pixels}, which max_pixels sets"
         )
-    if not lossy:
+    if not lossy and image.format != "TIFF":
         check_frames(file, image)
         check_samples(file, image)
     if drops_alpha:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.codec._pillow import to_rgb8
 from cuaug.codec.jpeg2000 import sample_bits
-from cuaug.codec.tiff import count_pages, tiff_loss
+from cuaug.codec.tiff import TIFF_SIGNATURES, count_pages, tiff_loss
 from cuaug.errors import DecodeError
 
-__all__ = ["check_frames", "check_pages", "check_samples", "is_deep_png", "log_alpha"]
+__all__ = ["check_frames", "check_pages", "check_samples", "is_deep_png", "log_alpha", "pil_to_rgb8"]
 
 log = logging.getLogger("cuaug")
 
@@ -26,15 +30,13 @@ def is_deep_png(data: bytes) -> bool:
 
 
 def check_frames(data: bytes, image: Any) -> None:
-    """Refuse several pages or frames.
+    """Refuse an animation.
 
     Args:
         data: the file.
         image: the same, opened by Pillow.
     """
-    if image.format == "TIFF":
-        check_pages(data)
-    elif data[8:12] == b"avis" or (image.format in ("GIF", "PNG", "WEBP") and _is_animated(image)):
+    if data[8:12] == b"avis" or (image.format in ("GIF", "PNG", "WEBP") and _is_animated(image)):
         raise DecodeError(
             "the file is an animation, and one image is read: extract its frames, or take the first with "
             "decode=cuaug.DecodeOptions(lossy=True)"
@@ -57,16 +59,15 @@ def check_samples(data: bytes, image: Any = None, *, can_keep: bool = True) -> N
 
     Args:
         data: the file.
-        image: the same, opened by Pillow; None for a PNG that nvImageCodec decodes.
+        image: the same, opened by Pillow; None for a TIFF, or a PNG that nvImageCodec decodes.
         can_keep: whether mode="unchanged" reads them all; else the error suggests another format.
     """
     loss = _sample_loss(data, image)
     if loss:
         keeps = 'decode=cuaug.DecodeOptions(mode="unchanged") keeps them' if can_keep else "PNG and TIFF can keep them"
-        raise DecodeError(
-            f"the file has {loss}, and 8-bit images would lose a part: {keeps}, and DecodeOptions(lossy=True) takes 8 "
-            "bits of them"
-        )
+        # Pillow reads few files of further bands.
+        lossy = "" if loss.endswith("bands") else ", and DecodeOptions(lossy=True) takes 8 bits of them"
+        raise DecodeError(f"the file has {loss}, and 8-bit images would lose a part: {keeps}{lossy}")
 
 
 def log_alpha(data: bytes, image: Any = None) -> None:
@@ -78,6 +79,21 @@ def log_alpha(data: bytes, image: Any = None) -> None:
             'an image has alpha, which modes "RGB" and "L" drop, and cuaug.DecodeOptions(mode="RGBA") keeps; '
             "further images with alpha are not reported"
         )
+
+
+def pil_to_rgb8(image: Any) -> NDArray[np.uint8]:
+    """Convert a user's PIL image to a new array (h, w, 3) uint8 RGB.
+
+    Raises:
+        DecodeError: its samples have 16 or 32 bits.
+    """
+    if image.mode.startswith("I;16"):
+        raise DecodeError(
+            "the PIL image has 16-bit samples, and 8-bit images would lose a part: convert it to 8 bits, or keep them "
+            'with cuaug.sources.FromDataset(dataset, mode="unchanged") and cuaug.DecodeOptions(mode="unchanged")'
+        )
+    log_alpha(b"", image)
+    return to_rgb8(image)
 
 
 def _is_animated(image: Any) -> bool:
@@ -97,10 +113,10 @@ def _has_alpha(data: bytes) -> bool:
 def _sample_loss(data: bytes, image: Any) -> str:
     if is_deep_png(data):
         return "16-bit samples"
+    if data[:4] in TIFF_SIGNATURES:
+        return tiff_loss(data)
     if image is None:
         return ""
-    if image.format == "TIFF":
-        return tiff_loss(data)
     if image.format == "JPEG2000" and (bits := sample_bits(data)) > 8:
         return f"{bits}-bit samples"
     # AV1 Codec ISO Media File Format Binding 2.3, high_bitdepth of av1C

@@ -31,8 +31,8 @@ from cuaug.codec.exif import orient_array
 from cuaug.codec.image import EncodedImage, pillow_header
 from cuaug.codec.loss import check_frames, check_pages, check_samples, is_deep_png
 from cuaug.codec.messages import MessageLog, capture_stderr
-from cuaug.codec.tiff import TIFF_SIGNATURES
-from cuaug.codec.tiff_pixels import MAX_BANDS, read_tiff
+from cuaug.codec.tiff import MAX_BANDS, TIFF_SIGNATURES
+from cuaug.codec.tiff_pixels import read_tiff
 from cuaug.errors import DecodeError
 from cuaug.limits import DEFAULT_MAX_PIXELS, check_pixels, check_sample_bytes
 

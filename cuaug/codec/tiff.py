@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from cuaug.errors import DecodeError
 
-__all__ = ["TIFF_SIGNATURES", "TiffDirectory", "check_tiff", "count_pages", "read_directory", "tiff_loss"]
+__all__ = ["MAX_BANDS", "TIFF_SIGNATURES", "TiffDirectory", "check_tiff", "count_pages", "read_directory", "tiff_loss"]
 
 _BIG_ENDIAN_BIGTIFF = b"MM\0+"
 
@@ -37,6 +37,9 @@ _TYPE_BYTES = {3: 2, 4: 4, 16: 8}
 
 _MAX_SAMPLES = 6
 """Pillow reads no more samples per pixel."""
+
+MAX_BANDS = 16
+"""Bands that mode="unchanged" reads."""
 
 _MAX_ENTRIES = 4096
 """libtiff's limit for a BigTIFF directory; Pillow reads as many entries as the file has room for."""
@@ -154,11 +157,11 @@ def tiff_loss(data: bytes) -> str:
         color_bands = _COLOR_BANDS.get(directory.value(_PHOTOMETRIC, 1), bands)
     except (DecodeError, StructError, OverflowError):
         return ""
-    if bits == 16 and formats[0] == _UNSIGNED:
-        return "16-bit samples"
     # Section 18: 0 is a band of unknown meaning; 1 and 2 are alpha.
     is_lost = bands > color_bands + 1 or (bands == color_bands + 1 and extra[0] not in (1, 2))
-    return f"{bands} bands" if is_lost else ""
+    if is_lost and bands <= MAX_BANDS:
+        return f"{bands} bands"
+    return "16-bit samples" if bits == 16 and formats[0] == _UNSIGNED else ""
 
 
 def read_directory(data: bytes, at: int | None = None) -> TiffDirectory:

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 
 from cuaug.codec._pillow import error_message, pillow_open
 from cuaug.codec.exif import orient_array
-from cuaug.codec.tiff import TiffDirectory, read_directory
+from cuaug.codec.tiff import MAX_BANDS, TiffDirectory, read_directory
 from cuaug.errors import DecodeError
 from cuaug.limits import check_pixels, check_sample_bytes
 
-__all__ = ["MAX_BANDS", "read_tiff"]
+__all__ = ["read_tiff"]
 
-MAX_BANDS = 16
 _MAX_SEGMENTS = 1 << 16
 """Strips and tiles: libtiff takes 0.1 ms to open each."""
 

@@ -16,9 +16,9 @@ from cuaug.codec import (
     EncodedImage,
     decode_mask,
     mask_array,
+    pil_to_rgb8,
     read_header,
     thread_decoder,
-    to_rgb8,
 )
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_pixels
@@ -102,7 +102,7 @@ class LabelReader:
                     lossy=self._lossy,
                 )
             else:
-                array = to_rgb8(picture) if is_pil(picture) else np.asarray(picture)
+                array = pil_to_rgb8(picture) if is_pil(picture) else np.asarray(picture)
                 channels_first = isinstance(picture, torch.Tensor) and picture.ndim == 3
                 item = DecodedImage(np.moveaxis(array, 0, -1) if channels_first else array, max_pixels=self._max_pixels)
             if (item.height, item.width) != size:

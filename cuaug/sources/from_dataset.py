@@ -185,9 +185,9 @@ class FromDataset(ReprMixin):
         if pillow is not None and isinstance(image, pillow.Image):
             if image.mode == "RGB" and self.mode in ("RGB", "unchanged"):
                 return np.asarray(image)
-            from cuaug.codec import to_rgb8  # imports PIL
+            from cuaug.codec import pil_to_rgb8  # imports PIL
 
-            return to_rgb8(image) if self.mode == "RGB" else _pil_pixels(image, self.mode)
+            return pil_to_rgb8(image) if self.mode == "RGB" else _pil_pixels(image, self.mode)
         pixels = image
         if isinstance(image, torch.Tensor) and image.dtype in _TENSOR_DTYPES[self.mode == "unchanged"]:
             pixels = image.detach().cpu()
