@@ -124,6 +124,7 @@ HIDDEN = {"BatchTransform", "RandomTransform", "Transform", "CopyPaste", "Random
     "Identity",
     "PILToTensor",
     "RGB",
+    "SanitizeKeyPoints",
     "ToImage",
     "ToPureTensor",
     "UniformTemporalSubsample",

@@ -45,6 +45,8 @@ class BoxesKeypoints:
         area_fraction: (B,) fraction of each box's area that is still in the image.
         selected: (B,) False for boxes that a transform removed.
         visible: (K,) False for keypoints that left the image.
+        keypoint_selected: (K,) False for keypoints that a transform removed.
+        labels_follow_keypoints: the labels of removed keypoints go too.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class BoxesKeypoints:
         self.area_fraction = np.ones(len(self.corners))
         self.selected = np.ones(len(self.corners), dtype=bool)
         self.visible = np.ones(len(self.keypoints), dtype=bool)
+        self.keypoint_selected = np.ones(len(self.keypoints), dtype=bool)
+        self.labels_follow_keypoints = False
 
     def boxes(self) -> Floats:
         """(B, 4) xyxy bounds of each box's corners."""

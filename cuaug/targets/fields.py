@@ -271,13 +271,18 @@ class Keypoints(Field):
         if invalid.any():
             raise self._error(f"{points[int(np.argmax(invalid))].tolist()}")
 
+    def kept(self, selected: Array) -> Array:
+        """Rows to keep, (P,) points or (K,) instances: those whose labelled points are all selected, (P,) bool."""
+        is_kept = selected | ~self._is_labelled
+        return is_kept if self.count is None else is_kept.reshape(self.count, -1).all(axis=1)
+
     def rebuild(self, places: Array, visible: Array, keep: Array | None, size: Size) -> Any:
         """The points, now at `places`, in the user's type. Points with a v that are not visible become 0, 0, 0.
 
         Args:
             places: (P, 2) x, y.
             visible: (P,) bool, whether a point is inside the image.
-            keep: (K,) bool, the instances to keep; None: all.
+            keep: the rows to keep, (K,) or (P,) bool; None: all.
             size: (height, width) of the new image.
         """
         points = self.array.reshape(-1, self.array.shape[-1]).astype(np.float64)
@@ -288,7 +293,7 @@ class Keypoints(Field):
         else:
             points[:, :2] = np.nan_to_num(places)
         result: Array = self._to_own_dtype(points.reshape(self.array.shape))
-        return self._user_array.like(result if self.count is None or keep is None else result[keep], size)
+        return self._user_array.like(result if keep is None else result[keep], size)
 
 
 class Masks(Field):

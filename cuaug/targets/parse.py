@@ -136,6 +136,20 @@ class Group:
                 f"{first} has {count} instances and {other} has {counts[other]}: a target needs equal counts{hint}"
             )
 
+    def only_keypoints(self) -> Keypoints | None:
+        """The only keypoints among the fields."""
+        fields = [field for field in self.fields.values() if isinstance(field, Keypoints)]
+        return fields[0] if len(fields) == 1 else None
+
+    def refuse_dropped_points(self, kept: Callable[[Keypoints], Keep]) -> None:
+        """Raise a TransformError if `kept` drops keypoints of the instances that the boxes show."""
+        for field in self.fields.values():
+            if isinstance(field, Keypoints) and field.count is not None and kept(field) is not None:
+                raise TransformError(
+                    f"{field.name} belong to boxes, which would keep their rows: use SanitizeBoundingBoxes in place of "
+                    "SanitizeKeyPoints"
+                )
+
     def has_rows(self, key: Any, value: Any, count: int) -> bool:
         """Whether a value has one row for each of `count` instances; see `names.is_instance_field`."""
         return is_instance_field(key, value, self._name(key), count, self._format, self._labels)

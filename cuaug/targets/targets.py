@@ -137,6 +137,7 @@ class Targets:
         boxes = from_corners([field for _, field in self._boxes], points.boxes())
         heights, widths = (sizes.tolist() for sizes in tables.sizes())
         masks = MaskExecutor(tables) if self._fields_of(Masks) else None
+        some_points_are_dropped = not points.keypoint_selected.all()
         lost_boxes = set(points.box_of[~points.selected].tolist())  # sample numbers
 
         def target(i: int) -> Any:
@@ -145,7 +146,15 @@ class Targets:
                 return self._targets[i]
             size = heights[i], widths[i]
 
+            def kept_points(field: Keypoints, keep: NDArray[np.bool_] | None = None) -> NDArray[np.bool_] | None:
+                selected = points.keypoint_selected[self._rows[id(field)]]
+                return keep if selected.all() else field.kept(selected)
+
             def kept_instances(group: Group) -> NDArray[np.bool_] | None:
+                if some_points_are_dropped and group.boxes is not None:
+                    group.refuse_dropped_points(kept_points)
+                if group.boxes is None and points.labels_follow_keypoints and (field := group.only_keypoints()):
+                    return kept_points(field)
                 if group.boxes is None or i not in lost_boxes:
                     return None
                 return points.selected[self._rows[id(group.boxes)]]
@@ -157,7 +166,7 @@ class Targets:
                     return moved if self._mask_dtype is None else with_dtype(moved, self._mask_dtype)
                 rows = self._rows[id(field)]
                 if isinstance(field, Keypoints):
-                    return field.rebuild(points.keypoints[rows], points.visible[rows], keep, size)
+                    return field.rebuild(points.keypoints[rows], points.visible[rows], kept_points(field, keep), size)
                 assert isinstance(field, Boxes)
                 return field.rebuild(boxes[rows], keep, size)
 

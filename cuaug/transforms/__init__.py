@@ -94,7 +94,7 @@ from cuaug.transforms.geometry import (
     RandomZoomOut,
     Rot90,
 )
-from cuaug.transforms.keypoints import ClampKeyPoints
+from cuaug.transforms.keypoints import ClampKeyPoints, SanitizeKeyPoints
 from cuaug.transforms.migration_hints import TRANSFORMS, missing_name
 from cuaug.transforms.mixes import CutMix, MixUp
 from cuaug.transforms.mosaic import CopyPaste, Mosaic
@@ -184,6 +184,7 @@ __all__ = [
     "Rot90",
     "SaltAndPepper",
     "SanitizeBoundingBoxes",
+    "SanitizeKeyPoints",
     "ScaleJitter",
     "ShotNoise",
     "SomeOf",

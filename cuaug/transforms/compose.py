@@ -24,6 +24,7 @@ from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchFunction, BatchTransform, Transform, Where, check_transforms
 from cuaug.transforms.conversions import ConvertBoundingBoxFormat, ToPureTensor, as_pure
 from cuaug.transforms.inputs import Inputs
+from cuaug.transforms.keypoints import SanitizeKeyPoints
 from cuaug.transforms.order import warn_about_order
 
 __all__ = ["Compose"]
@@ -342,8 +343,16 @@ def _merge_settings(chains: Sequence[Compose], nested: Sequence[Any]) -> dict[st
         raise TransformError(f"pass_through must not hold names of masks or instance_fields, but it holds {both[0]!r}")
     dtypes = [item.mask_dtype for item in nested if getattr(item, "mask_dtype", None) is not None]
     settings["mask_dtype"] = _one_setting("dtype of masks", dtypes, None, "all ToDtype")
-    getters = [item.labels_getter for item in nested if hasattr(item, "labels_getter")]
-    settings["labels_getter"] = _one_setting("labels_getter", getters, "default", "all SanitizeBoundingBoxes")
+    sanitizing = [item for item in nested if hasattr(item, "labels_getter")]
+    # SanitizeKeyPoints has None as its default, which says nothing of the labels of boxes.
+    getters = [
+        item.labels_getter
+        for item in sanitizing
+        if item.labels_getter is not None or not isinstance(item, SanitizeKeyPoints)
+    ]
+    settings["labels_getter"] = _one_setting(
+        "labels_getter", getters, "default", "all SanitizeBoundingBoxes and SanitizeKeyPoints"
+    )
     return settings
 
 

@@ -64,6 +64,7 @@ TARGET_TRANSFORMS = {"RandomIoUCrop", "SanitizeBoundingBoxes"} | {
     "Identity",
     "PILToTensor",
     "RGB",
+    "SanitizeKeyPoints",
     "ToImage",
     "ToPureTensor",
 }

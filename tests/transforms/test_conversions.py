@@ -103,6 +103,35 @@ def test_clamp_keypoints():
     assert 0 < sum(target["keypoints"][0, 0] == 19 for target in some) < 16
 
 
+POINTS = np.array([[25.0, 2.0], [3.0, 4.0], [19.0, 11.0], [-1.0, 3.0]])
+
+
+def test_sanitize_keypoints():
+    target = {"keypoints": POINTS, "labels": torch.arange(4), "n": 4}
+    moved = T.SanitizeKeyPoints()(PLANES, target)[1]
+    assert moved["keypoints"].tolist() == [[3, 4], [19, 11]] and moved["labels"] is target["labels"]
+    moved = T.Compose([T.SanitizeKeyPoints("default"), T.Lambda(lambda x: x), T.RandomHorizontalFlip(1)])(
+        PLANES, target
+    )[1]
+    assert moved["keypoints"].tolist() == [[17, 4], [1, 11]] and moved["labels"].tolist() == [1, 2]
+    moved = T.SanitizeKeyPoints(lambda inputs: inputs[1]["ids"])(PLANES, {"keypoints": POINTS, "ids": list("abcd")})[1]
+    assert moved["ids"] == ["b", "c"]
+    groups = {"keypoints": POINTS[[1, 2, 0, 1]].reshape(2, 2, 2), "labels": [7, 8]}
+    moved = T.SanitizeKeyPoints("labels")(PLANES, groups)[1]
+    assert moved["keypoints"].tolist() == [[[3, 4], [19, 11]]] and moved["labels"] == [7]
+    coco = {"keypoints": np.array([[[3.0, 4.0, 2], [0.0, 0.0, 0]], [[25.0, 4.0, 2], [0.0, 0.0, 0]]])}
+    moved = T.Compose([T.Pad((-2, 0, 0, 0)), T.SanitizeKeyPoints()])(PLANES, coco)[1]
+    assert moved["keypoints"].tolist() == [[[1, 4, 2], [0, 0, 0]]], "points without a label do not count"
+    beside = {**groups, "boxes": np.array([[1.0, 1, 4, 5], [1, 1, 9, 9]])}
+    with pytest.raises(TransformError, match=r"keypoints belong to boxes, .* use SanitizeBoundingBoxes"):
+        T.SanitizeKeyPoints()(PLANES, beside)
+    with pytest.raises(TransformError, match='labels_getter must be "default", a name, a callable or None, not 3'):
+        T.SanitizeKeyPoints(3)
+    T.Compose([T.SanitizeKeyPoints(), T.SanitizeBoundingBoxes()])
+    with pytest.raises(TransformError, match="labels_getter must be the same"):
+        T.Compose([T.SanitizeKeyPoints("a"), T.SanitizeBoundingBoxes()])
+
+
 def test_lambda_by_types():
     calls: list[Any] = []
 
