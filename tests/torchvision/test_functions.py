@@ -109,6 +109,8 @@ CASES: dict[str, list[Case]] = {
                  Case(lambda F, x: F.solarize(x, 0.4), float=1e-4, kinds=("float",))],
     "rgb_to_grayscale": [Case(lambda F, x, c=c: F.rgb_to_grayscale(x, c), 1, 0.01, 1) for c in (1, 3)],
     "to_grayscale": [Case(lambda F, x, c=c: F.to_grayscale(x, c), 1, 0.01, 1) for c in (1, 3)],
+    "grayscale_to_rgb": [Case(lambda F, x: F.grayscale_to_rgb(F.rgb_to_grayscale(x, 1)), 1, 0.01, 1),
+                         Case(lambda F, x: F.grayscale_to_rgb(x))],
     "permute_channels": [Case(lambda F, x: F.permute_channels(x, [2, 0, 1]))],
     "normalize": [Case(lambda F, x: F.normalize(x, MEAN, STD), float=2e-4, kinds=("float",))],
     "erase": [Case(lambda F, x: F.erase(x, 1, 2, 4, 3, torch.tensor([9.0, 8, 7])[:, None, None]), kinds=("uint8",)),
