@@ -332,7 +332,7 @@ Other differences:
 - Bicubic resizing of uint8: torchvision, for tensors too, and Pillow saturate and round after each of the two passes.
   On ten photos of up to 500 pixels results differ by up to 5 levels at 0.45 times the size (mean 0.13) and by up to 10
   at 1.7 times (0.16), by more than one level in one value of ten thousand. On uniform noise, which overshoots most, by
-  up to 3 (0.14) and 24 (0.27; one value of a hundred by more than one level). Floats differ by 0.01, bilinear uint8 by 1.
+  up to 3 (0.14) and 24 (0.27; one value of a hundred by more than one level). Floats differ by 0.01, bilinear by 1.
 - Bicubic warps of PIL images: Pillow's cubic has a = -1; here, in torch and in OpenCV it is -0.75. Up to 26 levels on
   colored waves under noise.
 - Keypoints: a flip moves `KeyPoints` at x to width - 1 - x in torchvision, to width - x here.
