@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 from baseline import IMAGENET_MEAN, IMAGENET_STD, PillowImages, Sample, worker_loader
 from photos import write_classes
-from PIL import Image, ImageDraw
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
@@ -140,18 +139,9 @@ def loading_rate(batches: Batches) -> float:
 
 def preview(samples: list[Sample], classes: list[str], device: str | None, path: Path) -> None:
     """Writes a grid of one augmented batch, with the class below each image."""
-    columns, rows, cell, caption = 8, 4, 2 * SIZE, 18
-    with training_loader(samples, device, batch_size=columns * rows) as loader:
-        images, labels = next(iter(loader))
-    mean, std = (torch.tensor(values)[:, None, None] for values in (IMAGENET_MEAN, IMAGENET_STD))
-    pixels = ((images.float().cpu() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
-    sheet = Image.new("RGB", (columns * (cell + 4), rows * (cell + caption + 4)), "white")
-    draw = ImageDraw.Draw(sheet)
-    for index, (image, label) in enumerate(zip(pixels, labels.tolist(), strict=True)):
-        x, y = index % columns * (cell + 4) + 2, index // columns * (cell + caption + 4) + 2
-        sheet.paste(Image.fromarray(image.numpy()).resize((cell, cell), Image.Resampling.LANCZOS), (x, y))
-        draw.text((x + 2, y + cell + 2), classes[label], fill="black")
-    sheet.save(path)
+    with training_loader(samples, device, batch_size=32) as loader:
+        batch = loader.peek()
+    batch.show(classes=classes, side=2 * SIZE).save(path)
 
 
 def main() -> None:
