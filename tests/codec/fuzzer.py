@@ -212,6 +212,7 @@ def _loader(paths: list[str], on_error: str) -> Loader:
         threads=2,
         device="cpu",
         on_error=on_error,
+        seed=0,
         decode=DecodeOptions(max_pixels=MAX_PIXELS, lossy=True),
     )
 
