@@ -185,3 +185,33 @@ def test_sanitizing_keeps_the_same_boxes(format):
         assert got["labels"].tolist() == want["labels"].tolist() and got["image_id"] == 7
         torch.testing.assert_close(got["boxes"], want["boxes"])
         assert torch.equal(got["masks"], want["masks"])
+
+
+@pytest.mark.parametrize(
+    "getter",
+    ["default", None, lambda sample: sample[1]["labels"], lambda sample: (sample[1]["labels"], sample[1]["colors"])],
+    ids=["default", "None", "one value", "a tuple"],
+)
+def test_labels_getter(getter):
+    """Values that no getter returns keep their rows: torchvision leaves them, here `pass_through` says so."""
+    boxes = BoundingBoxes(
+        torch.tensor([[0.0, 0, 5, 5], [9, 9, 9, 30], [3, 3, 30, 40]]), format="XYXY", canvas_size=(H, W)
+    )
+    target = {"boxes": boxes, "labels": torch.arange(3), "colors": torch.arange(3), "camera": torch.arange(3)}
+    kept = ("camera",) if callable(getter) and isinstance(getter((None, target)), tuple) else ("camera", "colors")
+    image = sample()[0]
+    got = ours.Compose([ours.SanitizeBoundingBoxes(labels_getter=getter)], pass_through=kept)(image, target)[1]
+    want = theirs.SanitizeBoundingBoxes(labels_getter=getter)(image, target)[1]
+    assert {name: value.tolist() for name, value in got.items()} == {name: v.tolist() for name, v in want.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integer_boxes_keep_their_dtype(dtype):
+    """Whole pixels move alike. torchvision truncates where `Resize` makes fractions; here they round."""
+    image, _ = sample()
+    target = {"boxes": BoundingBoxes(XYXY.to(dtype), format="XYXY", canvas_size=(H, W))}
+    for name, arguments in (("RandomHorizontalFlip", (1,)), ("CenterCrop", ((20, 31),)), ("Pad", (3,))):
+        got, want = (getattr(library, name)(*arguments)(image, target)[1]["boxes"] for library in (ours, theirs))
+        assert got.dtype == want.dtype == dtype and torch.equal(got, want) and got.canvas_size == want.canvas_size
+    got, want = (library.Resize((23, 30))(image, target)[1]["boxes"] for library in (ours, theirs))
+    assert got.dtype == want.dtype == dtype and (got - want).min() >= 0 and (got - want).max() <= 1
