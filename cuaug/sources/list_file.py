@@ -57,6 +57,8 @@ class ListFile(Files):
                     expected = "one number" if labels == 1 else f"{labels} numbers"
                     is_path = os.path.isfile(resolve.join(line))
                     hint = "; for paths without labels: ListFile(..., labels=0)" if is_path else ""
+                    if not is_path and len(fields) == labels == 1:
+                        hint = f"; for class names: cuaug.sources.Csv({path!r}, header=False, delimiter=' ')"
                     raise LoaderError(
                         f"{path!r} line {line_number}: expected a path and {expected}, got {line!r:.200}{hint}"
                     ) from None

@@ -120,6 +120,17 @@ def test_names_are_numbered_in_sorted_order(labels):
         assert source.classes is None and labels_of(source) == labels
 
 
+def test_a_list_file_names_the_source_of_class_names(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_text("".join(f"{p} {name}\n" for p, name in zip(PATHS, NAMES, strict=True)))
+    with pytest.raises(
+        LoaderError, match=r"line 1: expected a path and one number, .* for class names: (.*)$"
+    ) as caught:
+        open_source(path)
+    source = eval(str(caught.value).partition("for class names: cuaug.sources.")[2])
+    assert labels_of(source) == NUMBERS and source.classes == CLASSES
+
+
 def test_in_a_batch(tmp_path):
     for i in range(5):
         (tmp_path / f"{i}.png").write_bytes(png(i))
