@@ -1,8 +1,7 @@
 """timm's `create_transform` for training and validation, its Mixup and its random erasing.
 
 `train_chain` replaces `create_transform(224, is_training=True, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.25)`
-and the `Mixup` of timm's loader; `eval_chain` replaces `create_transform(224, crop_pct=0.875)`. RandAugment is
-torchvision's: its operations and magnitudes differ in part (docs/migrating.md).
+and the `Mixup` of timm's loader; `eval_chain` replaces `create_transform(224, crop_pct=0.875)`.
 
     python examples/ports/timm_create_transform.py
 """
@@ -32,7 +31,7 @@ def train_chain(
         [
             T.RandomChoice(crops),
             T.RandomHorizontalFlip(0.5),
-            T.RandAugment(2, 9, fill=fill, interpolation=T.InterpolationMode.BILINEAR),
+            T.TimmRandAugment("rand-m9-mstd0.5-inc1", fill=fill),
             T.Normalize(MEAN, STD),
             T.RandomErasing(re_prob, (0.02, 1 / 3), (0.3, 1 / 0.3), value="random"),  # re_mode="pixel"
             T.RandomChoice(mixes, p=[0.5, 0.5]),  # mixup_switch_prob=0.5

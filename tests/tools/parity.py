@@ -309,6 +309,7 @@ Other differences:
 | "nearest" resizing | OpenCV's pixels | tensors: float32 scale (below); PIL: "nearest-exact" |
 | "nearest-exact", where a center lies between two pixels | the second pixel | either, by rounding |
 | "box", "hamming" of tensors | as of PIL images | refuses |
+| `antialias=None` | True | True for PIL images, False for tensors |
 | `ElasticTransform` | noise of the same deviation and correlation; `sigma` from 1 | a filter that ends at 4 sigma |
 | `RandomErasing` in images of a few pixels | draws again if a rectangle is empty | erases nothing |
 | `RandomErasing(value="random")` of uint8 | noise around mid-gray | a standard normal, cast to uint8 |
