@@ -116,6 +116,8 @@ def test_what_takes_no_clips_is_refused(tmp_path):
         T.RandomApply([subsample], 1.0)(CLIPS)
     with pytest.raises(TransformError, match="mixes images, not clips"):
         T.Compose([T.MixUp(num_classes=3)])(CLIPS, [0, 1, 2, 0])
+    with pytest.raises(TransformError, match=r"boxes must be \(K, 4\) .* \(target 2 of the batch\)"):
+        CHAIN(CLIPS, [1, 2, {"boxes": [[1, 2, 3]]}, 3])
     with pytest.raises(TransformError, match="target must be one per image: 4, not 5"):
         CHAIN(CLIPS, [1] * 5)
     Image.fromarray(FRAME.permute(1, 2, 0).numpy()).save(tmp_path / "1.png")
