@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 
 __all__ = ["flag", "fraction", "function", "integer", "one_of", "seconds"]
 
@@ -21,7 +21,7 @@ def integer(name: str, value: Any, minimum: int | None = None) -> int:
     except TypeError:
         number = None
     if number is None or (minimum is not None and number < minimum):
-        raise LoaderError(
+        raise ArgumentError(
             f"{name} must be an integer{'' if minimum is None else f' of at least {minimum}'}, not {value!r}"
         )
     return number
@@ -29,13 +29,13 @@ def integer(name: str, value: Any, minimum: int | None = None) -> int:
 
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, int, np.bool_)):
-        raise LoaderError(f"{name} must be True or False, not {value!r}")
+        raise ArgumentError(f"{name} must be True or False, not {value!r}")
     return bool(value)
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> Any:
     if value not in (allowed := tuple(allowed)):
-        raise LoaderError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+        raise ArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
     return value
 
 
@@ -43,7 +43,7 @@ def seconds(name: str, value: Any) -> float | None:
     """A time above 0, or None."""
     if value is None or (_is_number(value) and value > 0):
         return value
-    raise LoaderError(f"{name} must be a number above 0, or None, not {value!r}")
+    raise ArgumentError(f"{name} must be a number above 0, or None, not {value!r}")
 
 
 def fraction(name: str, value: Any) -> float | str | None:
@@ -52,13 +52,13 @@ def fraction(name: str, value: Any) -> float | str | None:
         return value
     if _is_number(value) and 0 <= value <= 1:
         return float(value)
-    raise LoaderError(f"{name} must be a number from 0 to 1, 'auto' or None, not {value!r}")
+    raise ArgumentError(f"{name} must be a number from 0 to 1, 'auto' or None, not {value!r}")
 
 
 def function(name: str, value: Any) -> Any:
     if value is None or callable(value):
         return value
-    raise LoaderError(f"{name} must be a function, or None, not {value!r}")
+    raise ArgumentError(f"{name} must be a function, or None, not {value!r}")
 
 
 def _is_number(value: Any) -> bool:

@@ -47,7 +47,7 @@ def collate(labels: Sequence[Any]) -> Any:
             array = np.asarray(labels)
             if not (array.dtype.kind == "f" and array.size and all(map(_is_integer, labels))):
                 return _to_native(array)
-            raise LoaderError(
+            raise SourceError(
                 f"labels of one batch are integers that no integer dtype holds, {first!r:.100} the first; "
                 f"{array.dtype} would lose digits: return numbers from -2**63 to 2**63 - 1, in arrays of one dtype, or "
                 "merge the labels with collate_fn"
@@ -57,7 +57,7 @@ def collate(labels: Sequence[Any]) -> Any:
     elif not any(isinstance(label, (Mapping, tuple, torch.Tensor, np.ndarray, numbers.Number)) for label in labels):
         return list(labels)
     other = next((label for label in labels if _kind(label) != _kind(first)), labels[-1])
-    raise LoaderError(
+    raise SourceError(
         f"labels of one batch do not make a tensor: {first!r:.100} and {other!r:.100}; return one shape or the same "
         "fields, or merge the labels with collate_fn (collate_fn=list keeps a list)"
     )
@@ -73,7 +73,7 @@ def empty_labels(labels: Any) -> Any:
     try:
         return None if labels is None else labels[:0]
     except (TypeError, IndexError) as error:
-        raise LoaderError(
+        raise SourceError(
             f"collate_fn returned {labels!r:.100}, which cannot be sliced with [:0] for an empty batch. A batch is "
             "empty where all its samples are damaged (use on_error='replace') or fewer samples are left than ranks "
             "(use last_batch='drop' or 'pad')"

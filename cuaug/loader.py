@@ -18,7 +18,7 @@ from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
-from cuaug.errors import ArgumentError, DecodeError, LoaderError
+from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.interop import type_of
 from cuaug.labels import LabelDtypes, collate
 from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
@@ -137,14 +137,14 @@ class Loader:
         decode: DecodeOptions | None = None,
     ) -> None:
         if isinstance(files, Loader):
-            raise LoaderError("files is a Loader, which has its own transforms: give its .source")
+            raise ArgumentError("files is a Loader, which has its own transforms: give its .source")
         if isinstance(transforms, int):
-            raise LoaderError(f"transforms must be transforms, not {transforms}: write batch_size={transforms}")
+            raise ArgumentError(f"transforms must be transforms, not {transforms}: write batch_size={transforms}")
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
         self.batch_size = integer("batch_size", batch_size, 1)
         if not len(self.source):
-            raise LoaderError(f"there is nothing to load: {self.source!r} has no samples")
+            raise SourceError(f"there is nothing to load: {self.source!r} has no samples")
         shuffle = flag("shuffle", False if shuffle is None else shuffle)
         self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
@@ -413,7 +413,7 @@ def _checked_options(decode: Any) -> DecodeOptions:
     if decode is None:
         return DecodeOptions()
     if not isinstance(decode, DecodeOptions):
-        raise LoaderError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
+        raise ArgumentError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
     return decode
 
 

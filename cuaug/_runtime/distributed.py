@@ -8,7 +8,7 @@ import os
 import torch
 import torch.distributed
 
-from cuaug.errors import DeviceError, LoaderError
+from cuaug.errors import ArgumentError, DeviceError
 
 __all__ = ["check_rank", "group_rank", "own_gpu", "own_rank"]
 
@@ -20,7 +20,7 @@ def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[in
         LoaderError: one is given without the other, not an integer, or the rank is not in 0 ... world_size - 1.
     """
     if (rank is None) != (world_size is None):
-        raise LoaderError(f"rank and world_size belong together: rank={rank}, world_size={world_size}")
+        raise ArgumentError(f"rank and world_size belong together: rank={rank}, world_size={world_size}")
     if rank is None or world_size is None:
         if _initialized():
             rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -31,9 +31,9 @@ def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[in
     try:
         rank, world_size = operator.index(rank), operator.index(world_size)
     except TypeError:
-        raise LoaderError(f"rank and world_size are integers: {rank=}, {world_size=}") from None
+        raise ArgumentError(f"rank and world_size are integers: {rank=}, {world_size=}") from None
     if not 0 <= rank < world_size:
-        raise LoaderError(f"rank must be one of 0 ... world_size - 1: rank={rank}, world_size={world_size}")
+        raise ArgumentError(f"rank must be one of 0 ... world_size - 1: rank={rank}, world_size={world_size}")
     return rank, world_size
 
 
@@ -44,7 +44,7 @@ def check_rank(rank: int, world_size: int) -> None:
         LoaderError: torch.distributed was initialized since, with another rank or size.
     """
     if _initialized() and (rank, world_size) != (current := own_rank()):
-        raise LoaderError(
+        raise ArgumentError(
             f"rank is {rank} of {world_size} for this Loader, but torch.distributed was initialized later with rank "
             f"{current[0]} of {current[1]}: make the Loader afterwards, or pass rank and world_size"
         )
@@ -84,4 +84,4 @@ def _variable(name: str) -> int:
     try:
         return int(os.environ[name])
     except ValueError:
-        raise LoaderError(f"the environment variable {name} must be an integer, not {os.environ[name]!r}") from None
+        raise ArgumentError(f"the environment variable {name} must be an integer, not {os.environ[name]!r}") from None

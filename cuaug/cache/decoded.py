@@ -16,7 +16,7 @@ from cuaug.cache.device import DeviceImage, DeviceStore
 from cuaug.cache.disk import DiskStore
 from cuaug.cache.limits import CacheStats, differences, identity, release_reservation, set_limit
 from cuaug.cache.memory import MemoryStore
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 
 __all__ = ["DecodedCache"]
 
@@ -70,10 +70,10 @@ class DecodedCache:
         self.directory = None if directory is None else _directory(directory)
         self.on_device = on_device
         if on_device and directory is not None:
-            raise LoaderError(f"on_device=True and directory={directory!r} exclude each other")
+            raise ArgumentError(f"on_device=True and directory={directory!r} exclude each other")
         if limit_bytes is None and (on_device or directory is not None):
             where = "on the GPU" if on_device else f"in {directory!r}"
-            raise LoaderError(f"limit_bytes is None: the cache {where} needs a limit in bytes")
+            raise ArgumentError(f"limit_bytes is None: the cache {where} needs a limit in bytes")
         self._lock = fork_safe_lock()
         self._identity: dict[str, Any] = {}  # of the dataset it was last opened for
         self._store: MemoryStore | DiskStore | DeviceStore | None = None
@@ -100,13 +100,13 @@ class DecodedCache:
         expected = identity(count, {**contents, "short_side": self.short_side})
         if self.on_device:
             if device is None or device.type != "cuda":
-                raise LoaderError(f"on_device=True needs a loader on a GPU, not on {device}")
+                raise ArgumentError(f"on_device=True needs a loader on a GPU, not on {device}")
             expected["device"] = str(device)
         with self._lock:
             if self._store is None:
                 self._store, self._source, self._identity = self._make_store(expected, device), source, expected
             elif self._identity != expected:
-                raise LoaderError(
+                raise ArgumentError(
                     "cache: this DecodedCache serves a loader over other samples: "
                     f"{differences(self._identity, expected)}; give each dataset its own cache"
                 )
@@ -140,12 +140,12 @@ class DecodedCache:
         """
         store = self._store
         if store is None:
-            raise LoaderError("this DecodedCache is not open: call open(count, contents) first")
+            raise ArgumentError("this DecodedCache is not open: call open(count, contents) first")
         if not 0 <= index < self._identity["samples"]:
-            raise LoaderError(f"index {index} is out of range for a cache of {self._identity['samples']} samples")
+            raise ArgumentError(f"index {index} is out of range for a cache of {self._identity['samples']} samples")
         assert not isinstance(store, DeviceStore), "a cache on a GPU is filled by put_from_device"
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
-            raise LoaderError(f"pixels must be (h, w, 3) uint8, not {pixels.shape} {pixels.dtype}")
+            raise ArgumentError(f"pixels must be (h, w, 3) uint8, not {pixels.shape} {pixels.dtype}")
         return store.put(index, pixels)
 
     def put_from_device(self, images: Mapping[int, torch.Tensor]) -> None:
@@ -194,7 +194,7 @@ def _rebuild(
 def _directory(value: Any) -> str:
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(path, str) or not path:
-        raise LoaderError(f"directory must be a path, not {value!r}")
+        raise ArgumentError(f"directory must be a path, not {value!r}")
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise LoaderError(f"directory {path!r} is not a directory")
+        raise ArgumentError(f"directory {path!r} is not a directory")
     return os.path.abspath(path)

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.trusted_files import Directory, UntrustedError
 from cuaug.cache.image_buffers import ImageBuffers
 from cuaug.cache.limits import CacheStats, differences
-from cuaug.errors import LoaderError
+from cuaug.errors import LoaderError, SourceError
 
 __all__ = ["DiskStore"]
 
@@ -82,11 +82,11 @@ class DiskStore:
                 if self._length() < (_required_length(lock) or 0):
                     raise self._damaged("its pixels were truncated")
         except UntrustedError as error:
-            raise LoaderError(
+            raise SourceError(
                 f"directory: the cache in {directory!r} is not trusted: {error}; use your own directory or delete it"
             ) from error
         except OSError as error:
-            raise LoaderError(f"directory {directory!r} cannot hold a cache: {error}") from error
+            raise SourceError(f"directory {directory!r} cannot hold a cache: {error}") from error
         # Records whose pixels this process has written or verified.
         self._verified = bytearray(self._count * _RECORD.size)
 
@@ -133,7 +133,7 @@ class DiskStore:
             raise self._damaged("its contents.json is no JSON object")
         difference = differences(found, expected)
         if difference:
-            raise LoaderError(
+            raise SourceError(
                 f"directory {self._path!r} holds another decoded cache: {difference}; "
                 "delete it if it is not needed, or give another directory"
             )
@@ -143,7 +143,7 @@ class DiskStore:
         if _required_length(lock) is None and (
             self._has_access("index", os.F_OK) or self._has_access("pixels", os.F_OK)
         ):
-            raise LoaderError(
+            raise SourceError(
                 f"directory {self._path!r} holds an index or pixels but no cache: give an empty directory"
             )
         if lock is not None:
@@ -163,7 +163,7 @@ class DiskStore:
             os.fsync(new.fileno())
 
     def _damaged(self, reason: str) -> LoaderError:
-        return LoaderError(f"directory: the cache in {self._path!r} is damaged: {reason}; delete it")
+        return SourceError(f"directory: the cache in {self._path!r} is damaged: {reason}; delete it")
 
     # --- samples ----------------------------------------------------------------------------------------------------
 

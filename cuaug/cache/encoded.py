@@ -8,7 +8,7 @@ from typing import Any
 
 from cuaug._runtime.fork import fork_safe_lock
 from cuaug.cache.limits import CacheStats, differences, identity, release_reservation, set_limit
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 
 __all__ = ["EncodedCache"]
 
@@ -56,7 +56,7 @@ class EncodedCache:
         expected = identity(count, contents)
         with self._lock:
             if self._identity is not None and self._identity != expected:
-                raise LoaderError(
+                raise ArgumentError(
                     "cache: this EncodedCache serves a loader over other samples: "
                     f"{differences(self._identity, expected)}; give each dataset its own cache"
                 )
@@ -83,9 +83,9 @@ class EncodedCache:
             return index in self._samples
         with self._lock:
             if self._identity is None:
-                raise LoaderError("this EncodedCache is not open: call open(count, contents) first")
+                raise ArgumentError("this EncodedCache is not open: call open(count, contents) first")
             if not 0 <= index < self._identity["samples"]:
-                raise LoaderError(f"index {index} is out of range for a cache of {self._identity['samples']} samples")
+                raise ArgumentError(f"index {index} is out of range for a cache of {self._identity['samples']} samples")
             if index not in self._samples:
                 if self._bytes + size > self.limit_bytes:
                     return False

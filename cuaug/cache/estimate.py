@@ -11,7 +11,7 @@ import numpy as np
 from cuaug.arguments import integer
 from cuaug.cache.limits import format_bytes
 from cuaug.codec import DecodedImage, EncodedImage, read_header
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import open_source
 from cuaug.sources._bytes import read_bytes
@@ -94,7 +94,7 @@ def estimate(source: Loadable, short_side: int | None = None, samples: int = 256
         height, width = shrunken_size(image.height, image.width, short_side)
         encoded, decoded, measured = encoded + size, decoded + 3 * height * width, measured + 1
     if not measured:
-        raise LoaderError(f"source: none of {damaged} samples could be read ({last_error})") from last_error
+        raise SourceError(f"source: none of {damaged} samples could be read ({last_error})") from last_error
     return SizeEstimate(count, measured, damaged, encoded * count // measured, decoded * count // measured, short_side)
 
 

@@ -9,7 +9,7 @@ import torch
 from cuaug.cache.decoded import DecodedCache
 from cuaug.cache.encoded import EncodedCache
 from cuaug.codec import codec_version
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 from cuaug.sources.source import optional_method
 
 __all__ = ["open_cache"]
@@ -36,13 +36,13 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
     if isinstance(cache, str) and cache in _CACHE_BY_NAME:
         cache = _CACHE_BY_NAME[cache]()
     if not isinstance(cache, (EncodedCache, DecodedCache)):
-        raise LoaderError(f"cache must be 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
+        raise ArgumentError(f"cache must be 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
     contents: dict[str, Any] = {
         name: method() for name in ("fingerprint", "cache_key") if (method := optional_method(source, name)) is not None
     }
     if None in (contents.get("fingerprint"), contents.get("cache_key", "")):
         if isinstance(cache, DecodedCache) and cache.directory is not None:
-            raise LoaderError(
+            raise ArgumentError(
                 f"cache: the one in {cache.directory!r} would not notice another dataset, since the source "
                 f"{type(source).__name__} has no fingerprint() to identify its images"
             )

@@ -21,7 +21,7 @@ from cuaug._runtime.cpu_limits import allowed_cpus
 from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
 from cuaug.commands.progress import Progress
-from cuaug.errors import LoaderError
+from cuaug.errors import LoaderError, SourceError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._index import SUFFIX
 from cuaug.sources.tar_shards import members
@@ -206,7 +206,7 @@ def _prepare_tar(file: _SourceFile, source: Path, new: BinaryIO, jpegtran: str) 
                 member.pax_headers = {key: value for key, value in member.pax_headers.items() if key != "size"}
                 if not member.isreg():
                     if not (member.isdir() or member.issym() or member.islnk()):
-                        raise LoaderError(f"{member.name!r} has a type that cannot be copied, {member.type!r}")
+                        raise SourceError(f"{member.name!r} has a type that cannot be copied, {member.type!r}")
                     tar.addfile(member)
                     continue
                 content = old.extractfile(member)
@@ -216,7 +216,7 @@ def _prepare_tar(file: _SourceFile, source: Path, new: BinaryIO, jpegtran: str) 
                 tar.addfile(member, io.BytesIO(data))
         new.seek(0)
         if _member_names(source, new) != names:
-            raise LoaderError("the new tar would not have the same members")
+            raise SourceError("the new tar would not have the same members")
     except (LoaderError, tarfile.TarError) as error:
         file.seek(0)
         new.seek(0)

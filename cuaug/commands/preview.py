@@ -23,7 +23,7 @@ from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, DecodedImage, MessageLog, read_header
 from cuaug.commands.progress import Progress
 from cuaug.drawing import Cell, draw_targets, grid, shrink, to_pixels
-from cuaug.errors import CuaugError, DecodeError, LoaderError, TransformError
+from cuaug.errors import CuaugError, DecodeError, SourceError, TransformError
 from cuaug.sampling.rng import hash_seed
 from cuaug.sources import Files, Source, open_source, optional_method
 from cuaug.sources.files import EXTENSIONS, images_below
@@ -81,7 +81,7 @@ def _open(arguments: Sequence[str]) -> Source:
     for path in arguments:
         found = images_below(path) if os.path.isdir(path) else [path]
         if not found:
-            raise LoaderError(f"folder {path!r} holds no {', '.join(EXTENSIONS)} file")
+            raise SourceError(f"folder {path!r} holds no {', '.join(EXTENSIONS)} file")
         paths += found
     return Files(paths)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.pipeline.job import Job
 from cuaug.profiling.recorder import Recorder
 
@@ -42,7 +42,7 @@ class Failures:
                 if callback is not None:
                     callback(error)
                 if max_errors is not None and len(self._names) > max_errors:
-                    raise LoaderError(
+                    raise SourceError(
                         f"{len(self._names)} samples have failed, more than max_errors={max_errors}; the last: {error}"
                     ) from error
         finally:

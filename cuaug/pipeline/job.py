@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.errors import DecodeError, LoaderError, TransformError, without_frames
+from cuaug.errors import DecodeError, SourceError, TransformError, without_frames
 from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig, samples_per_read
 from cuaug.pipeline.pictures import PictureExecutor
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
@@ -382,7 +382,7 @@ class Job:
         """
         if self._attempt == _MAX_REPLACEMENTS:
             purpose = "" if self.config.on_error == "replace" else " for the shape of an empty batch"
-            raise LoaderError(
+            raise SourceError(
                 f"{_MAX_REPLACEMENTS} replacements in a row{purpose} are damaged, too; "
                 f"check the source with `cuaug check`; the last: {self.failures()[-1]}"
             )

@@ -25,7 +25,7 @@ from cuaug.codec import (
     read_picture,
 )
 from cuaug.devices.cpu import CpuExecutor
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
 from cuaug.pipeline.label_reader import LabelReader
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
@@ -324,7 +324,7 @@ class Reader:
     def refuse_shrunken_targets(self) -> None:
         """Raises a LoaderError if the cache scales images down, so that targets and pictures have other sizes."""
         if self.decoded is not None and self.decoded.short_side is not None:
-            raise LoaderError(
+            raise ArgumentError(
                 f"cache: short_side={self.decoded.short_side} scales images down, but not their boxes, masks, "
                 "keypoints and further pictures; use a DecodedCache without short_side"
             )
@@ -353,15 +353,15 @@ class Reader:
 def _check_mode(mode: str, source: Any, *, is_cached: bool, on_gpu: bool) -> None:
     """Checks that source, cache and device can make images of another mode than "RGB"."""
     if on_gpu:
-        raise LoaderError(f"mode={mode!r} decodes on the CPU: use device='cpu', or mode='RGB' on a GPU")
+        raise ArgumentError(f"mode={mode!r} decodes on the CPU: use device='cpu', or mode='RGB' on a GPU")
     if is_cached:
-        raise LoaderError(f"cache: decoded images are cached as RGB, not with mode={mode!r}: use cache='encoded'")
+        raise ArgumentError(f"cache: decoded images are cached as RGB, not with mode={mode!r}: use cache='encoded'")
     pending = [source]
     while pending:
         inner = pending.pop()
         pending += getattr(inner, "sources", [])
         if (own := getattr(inner, "mode", mode)) != mode:
-            raise LoaderError(
+            raise ArgumentError(
                 f"files: the images of {inner!r:.200} become {own} there, and the loader has mode={mode!r}: give "
                 f"cuaug.sources.FromDataset(dataset, mode={mode!r})"
             )
@@ -374,6 +374,6 @@ def _check_result(result: Any, index: int) -> tuple[Any, Any]:
         with contextlib.suppress(TypeError, ValueError):
             memoryview(result[0])  # any object with the buffer protocol
             return result[0], result[1]
-    raise LoaderError(
+    raise SourceError(
         f"source: read({index}) gave {result!r:.200}, not (data, label); data is a path, encoded bytes or a uint8 array"
     )

@@ -17,7 +17,7 @@ from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.intraop import disable_intraop_threads
 from cuaug._runtime.libc import libc
 from cuaug._runtime.native import library
-from cuaug.errors import LoaderError
+from cuaug.errors import LoaderClosedError, LoaderTimeoutError
 from cuaug.profiling.recorder import Clock
 
 __all__ = ["POLL_SECONDS", "ThreadPool"]
@@ -76,7 +76,7 @@ class ThreadPool:
         if not self._closed:
             _block_at_exit()
         if self.stopping:
-            raise LoaderError(self._closed or _CLOSED)
+            raise LoaderClosedError(self._closed or _CLOSED)
 
     def watchdog(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
         """Raises a LoaderError if a sample of this batch is stuck, or if every thread is stuck in other batches.
@@ -95,7 +95,7 @@ class ThreadPool:
             own = [clock for clock in stuck if clock.batch == batch]
             if own or len(stuck) >= self.threads:
                 worst = (own or stuck)[0]
-                raise LoaderError(
+                raise LoaderTimeoutError(
                     f"{worst.activity} {name(worst.samples)} has taken {worst.seconds:.1f} s so far, "
                     f"more than timeout_seconds={timeout_seconds:g}"
                 )
@@ -112,7 +112,7 @@ class ThreadPool:
         try:
             with self._lock:
                 if self._closed:
-                    raise LoaderError(self._closed)
+                    raise LoaderClosedError(self._closed)
                 workers = self._workers
                 if workers is None:
                     workers = self._workers = _Workers(self._clocks)

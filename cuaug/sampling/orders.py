@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch.utils.data.distributed import DistributedSampler
 
 from cuaug.arguments import integer
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 from cuaug.sampling.rng import SampleRNG, hash_seed
 
 __all__ = [
@@ -75,7 +75,7 @@ class ShuffledOrder:
 
     def __init__(self, count: int) -> None:
         if count >= 1 << _INDEX_BITS:
-            raise LoaderError(f"shuffle=True supports fewer than 2**{_INDEX_BITS} samples, not {count}")
+            raise ArgumentError(f"shuffle=True supports fewer than 2**{_INDEX_BITS} samples, not {count}")
         self.count = count
 
     def __len__(self) -> int:
@@ -109,20 +109,20 @@ class WeightedSampler:
         try:
             self.weights = np.asarray(weights, dtype=np.float64)
         except (TypeError, ValueError, RuntimeError):  # tensors: on a GPU TypeError, with a gradient RuntimeError
-            raise LoaderError(f"weights has one number per sample, not {weights!r:.100}") from None
+            raise ArgumentError(f"weights has one number per sample, not {weights!r:.100}") from None
         if self.weights.ndim != 1:
-            raise LoaderError(f"weights has one number per sample, not the shape {self.weights.shape}")
+            raise ArgumentError(f"weights has one number per sample, not the shape {self.weights.shape}")
         bad = ~np.isfinite(self.weights) | (self.weights < 0)
         if bad.any():
             sample = int(np.argmax(bad))
-            raise LoaderError(f"weights must be finite and at least 0, not {self.weights[sample]} (sample {sample})")
+            raise ArgumentError(f"weights must be finite and at least 0, not {self.weights[sample]} (sample {sample})")
         self.num_samples = len(self.weights) if num_samples is None else integer("num_samples", num_samples)
         self.repeats = replacement
         positive = int((self.weights > 0).sum())
         if positive == 0 or self.num_samples < 1:
-            raise LoaderError(f"nothing to draw: {positive} weights are above 0, num_samples is {self.num_samples}")
+            raise ArgumentError(f"nothing to draw: {positive} weights are above 0, num_samples is {self.num_samples}")
         if not replacement and positive < self.num_samples:
-            raise LoaderError(
+            raise ArgumentError(
                 f"num_samples must be at most {positive}, the number of weights above 0, not {self.num_samples}; or "
                 "use replacement=True"
             )
@@ -164,7 +164,7 @@ class ShardSampler:
         sizes = [integer(f"shard_sizes[{number}]", size, 0) for number, size in enumerate(iterable)]
         self.sizes = np.array(sizes, dtype=np.int64)
         if self.sizes.sum() < 1:
-            raise LoaderError(f"shard_sizes has the number of samples of each shard, not {shard_sizes!r:.100}")
+            raise ArgumentError(f"shard_sizes has the number of samples of each shard, not {shard_sizes!r:.100}")
         self.window = integer("window", window, 1)
 
     def __len__(self) -> int:
@@ -231,20 +231,22 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
     if sampler is None:
         return ShuffledOrder(count) if shuffle else SequentialOrder(count)
     if shuffle:
-        raise LoaderError("shuffle=True and sampler exclude each other: the sampler sets the order; leave out shuffle")
+        raise ArgumentError(
+            "shuffle=True and sampler exclude each other: the sampler sets the order; leave out shuffle"
+        )
     if isinstance(sampler, DistributedSampler) or (hasattr(sampler, "num_replicas") and hasattr(sampler, "rank")):
-        raise LoaderError(
+        raise ArgumentError(
             f"sampler is a {type(sampler).__name__}, which divides the samples among ranks as the loader does itself: "
             "leave it out, or pass an undivided sampler"
         )
     if isinstance(sampler, WeightedSampler) and len(sampler.weights) != count:
-        raise LoaderError(f"weights has one number per sample: {len(sampler.weights)} weights, {count} samples")
+        raise ArgumentError(f"weights has one number per sample: {len(sampler.weights)} weights, {count} samples")
     if isinstance(sampler, ShardSampler) and len(sampler) != count:
-        raise LoaderError(f"shard_sizes adds up to {len(sampler)} samples, but the source has {count}")
+        raise ArgumentError(f"shard_sizes adds up to {len(sampler)} samples, but the source has {count}")
     if isinstance(sampler, Order):
         return sampler
     if not isinstance(sampler, Iterable) or not hasattr(sampler, "__len__") or isinstance(sampler, (str, bytes)):
-        raise LoaderError(
+        raise ArgumentError(
             "sampler is a torch Sampler with a length, a sequence of indices, or an object with len(), `repeats` and "
             f"order(seed, epoch), not {sampler!r:.100}"
         )
@@ -265,23 +267,23 @@ def order_of(sampler: Order, seed: int, epoch: int, count: int) -> NDArray[np.in
     order = _integers(sampler.order(seed, epoch), f"the sampler {name}")
     if len(order) != len(sampler):
         length = len(order) if len(order) < len(sampler) else "more"
-        raise LoaderError(f"{name} has len() {len(sampler)} but yields {length} indices")
+        raise ArgumentError(f"{name} has len() {len(sampler)} but yields {length} indices")
     _in_range(order, count)
     if not sampler.repeats and type(sampler).__module__ != __name__:
         present = np.zeros(count, dtype=bool)
         present[order] = True
         if np.count_nonzero(present) < len(order):
             index = int(np.bincount(order).argmax())
-            raise LoaderError(f"{name} has repeats = False but yields index {index} twice: set repeats = True")
+            raise ArgumentError(f"{name} has repeats = False but yields index {index} twice: set repeats = True")
     return order
 
 
 def _in_range(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     if not len(order):
-        raise LoaderError("sampler yields no index: an epoch has at least one sample")
+        raise ArgumentError("sampler yields no index: an epoch has at least one sample")
     first, last = int(order.min()), int(order.max())
     if first < 0 or last >= count:
-        raise LoaderError(f"sampler yields index {first if first < 0 else last}; the source has 0 ... {count - 1}")
+        raise ArgumentError(f"sampler yields index {first if first < 0 else last}; the source has 0 ... {count - 1}")
     return order
 
 
@@ -294,7 +296,7 @@ def _integers(indices: Any, name: str) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         first = indices[0] if isinstance(indices, Sequence) else indices
-        raise LoaderError(f"{name} yields one index at a time, not {first!r:.100}")
+        raise ArgumentError(f"{name} yields one index at a time, not {first!r:.100}")
     return np.ascontiguousarray(values, dtype=np.int64)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError
 
 __all__ = ["VERSION", "check"]
 
@@ -30,15 +30,15 @@ def check(state: Any, identity: Callable[[int, int], Mapping[str, Any]]) -> tupl
         LoaderError: not a loader's state, or the state of another data set, order or seed. It names the difference.
     """
     if not isinstance(state, Mapping):
-        raise LoaderError(f"state_dict is not a Loader's state: {state!r:.100}")
+        raise ArgumentError(f"state_dict is not a Loader's state: {state!r:.100}")
     missing = [name for name in ("version", "epoch", "position", *_MEANING) if name not in state]
     if missing:
-        raise LoaderError(f"state_dict is not a Loader's state: it lacks {', '.join(map(repr, missing))}")
+        raise ArgumentError(f"state_dict is not a Loader's state: it lacks {', '.join(map(repr, missing))}")
     if not _equal(state["version"], VERSION):
-        raise LoaderError(f"state_dict has version {state['version']!r}; this cuaug reads version {VERSION}")
+        raise ArgumentError(f"state_dict has version {state['version']!r}; this cuaug reads version {VERSION}")
     for name in ("epoch", "position"):
         if type(state[name]) is not int or state[name] < 0:
-            raise LoaderError(f"state_dict[{name!r}] must be an integer of at least 0, not {state[name]!r}")
+            raise ArgumentError(f"state_dict[{name!r}] must be an integer of at least 0, not {state[name]!r}")
     epoch, position = state["epoch"], state["position"]
     own = identity(epoch, position)
     differences = [
@@ -47,9 +47,9 @@ def check(state: Any, identity: Callable[[int, int], Mapping[str, Any]]) -> tupl
         if not _equal(state[name], own[name]) and not (name in _OPTIONAL and (state[name] is None or own[name] is None))
     ]
     if differences:
-        raise LoaderError(f"state_dict does not belong to this loader; {'; '.join(differences)}")
+        raise ArgumentError(f"state_dict does not belong to this loader; {'; '.join(differences)}")
     if position > own["order_length"]:
-        raise LoaderError(f"state_dict['position'] must be at most {own['order_length']}, not {position}")
+        raise ArgumentError(f"state_dict['position'] must be at most {own['order_length']}, not {position}")
     return epoch, position
 
 

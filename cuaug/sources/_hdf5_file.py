@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from cuaug.errors import CuaugError, LoaderError
+from cuaug.errors import CuaugError, SourceError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._extras import require_module
 from cuaug.sources._hdf5_rows import Rows, check_storage, filter_codes
@@ -35,7 +35,7 @@ def open_datasets(path: str, names: Sequence[str], max_bytes: int) -> list[Rows]
             dataset = _find_dataset(path, file, name)
             if dataset is None:
                 available = ", ".join(map(repr, _dataset_names(file)))
-                raise LoaderError(f"{path!r} has no dataset {name!r}; available: {available}")
+                raise SourceError(f"{path!r} has no dataset {name!r}; available: {available}")
             if dataset.is_virtual:
                 _check_view(path, name, dataset, max_bytes, set())
             opened.append(Rows(f"{name!r} in {path!r}", dataset, max_bytes))
@@ -43,7 +43,7 @@ def open_datasets(path: str, names: Sequence[str], max_bytes: int) -> list[Rows]
     except CuaugError:
         raise
     except Exception as error:  # a damaged file makes h5py raise any exception
-        raise LoaderError(f"{path!r} is damaged: {type(error).__name__}: {error}") from error
+        raise SourceError(f"{path!r} is damaged: {type(error).__name__}: {error}") from error
 
 
 def _open_file(path: str) -> Any:
@@ -52,7 +52,7 @@ def _open_file(path: str) -> Any:
         os.close(open_regular(path, os.O_RDONLY))  # HDF5 would wait at a pipe
         return h5py.File(path, "r", driver="sec2")
     except OSError as error:
-        raise LoaderError(f"cannot open {path!r}: {error}") from error
+        raise SourceError(f"cannot open {path!r}: {error}") from error
 
 
 def _find_dataset(path: str, file: Any, name: str) -> Any:
@@ -73,8 +73,8 @@ def _find_dataset(path: str, file: Any, name: str) -> Any:
             here = file if target.startswith(b"/") else here
             pending += _reversed_parts(target)
         else:
-            raise LoaderError(f"{name!r} in {path!r} is an external or user-defined link: open the file it leads to")
-    raise LoaderError(f"{name!r} in {path!r} lies behind more than {_MAX_LINKS} links and groups")
+            raise SourceError(f"{name!r} in {path!r} is an external or user-defined link: open the file it leads to")
+    raise SourceError(f"{name!r} in {path!r} lies behind more than {_MAX_LINKS} links and groups")
 
 
 def _reversed_parts(name: str | bytes) -> list[bytes]:
@@ -91,17 +91,17 @@ def _check_view(path: str, name: str, dataset: Any, max_bytes: int, seen: set[tu
     label = f"{name!r} in {path!r}"
     identity = os.path.realpath(path), dataset.name
     if identity in seen:
-        raise LoaderError(f"{label} is a view of itself, or two views share it")
+        raise SourceError(f"{label} is a view of itself, or two views share it")
     seen.add(identity)
     sources = {(source.file_name, source.dset_name) for source in dataset.virtual_sources()}
     for file_name, source_name in sorted(sources):
         if "%" in file_name or "%" in source_name:
-            raise LoaderError(f"{label} is a view of numbered files or datasets, {file_name!r}: name each one")
+            raise SourceError(f"{label} is a view of numbered files or datasets, {file_name!r}: name each one")
         source_path = path if file_name == "." else _view_path(label, path, file_name)
         source = _find_dataset(source_path, _open_file(source_path), source_name)
         source_label = f"{source_name!r} in {source_path!r}"
         if source is None:
-            raise LoaderError(f"{label} is a view of {source_label}, which does not exist")
+            raise SourceError(f"{label} is a view of {source_label}, which does not exist")
         check_storage(source_label, source, max_bytes, os.path.getsize(source_path))
         if source.is_virtual:
             _check_view(source_path, source_name, source, max_bytes, seen)
@@ -119,11 +119,11 @@ def _view_path(label: str, path: str, name: str) -> str:
         if os.path.lexists(candidate):
             if os.path.commonpath([allowed, os.path.realpath(candidate)]) == allowed:
                 return candidate
-            raise LoaderError(
+            raise SourceError(
                 f"{label} is a view of {name!r}, which lies outside of the file's own folder: move it there, and make "
                 "the view with a relative name"
             )
-    raise LoaderError(f"{label} is a view of {name!r}, which does not exist")
+    raise SourceError(f"{label} is a view of {name!r}, which does not exist")
 
 
 def _check_inflated_size(label: str, dataset: Any, max_bytes: int) -> None:
@@ -131,7 +131,7 @@ def _check_inflated_size(label: str, dataset: Any, max_bytes: int) -> None:
     sizes = {0}
     dataset.id.chunk_iter(lambda chunk: sizes.add(chunk.size))
     if max(sizes) * _MAX_DEFLATE_RATIO > max_bytes:
-        raise LoaderError(
+        raise SourceError(
             f"a compressed chunk of {label} has {max(sizes):,} bytes and could inflate beyond max_bytes={max_bytes:,}: "
             "store a view's sources in smaller chunks, or open their files directly"
         )

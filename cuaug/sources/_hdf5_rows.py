@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import CuaugError, DecodeError, LoaderError
+from cuaug.errors import CuaugError, DecodeError, SourceError
 from cuaug.limits import check_bytes
 from cuaug.sources._extras import require_module
 from cuaug.sources._hdf5_heap import REFERENCE, GlobalHeaps
@@ -59,7 +59,7 @@ class Rows:
         self._item_bytes = REFERENCE.itemsize if self.is_variable else dataset.id.get_type().get_size()
         self._element = _element_dtype(name, dataset) if self.is_variable else self.dtype
         if self._element.names or self._element.base.kind not in _ELEMENT_KINDS:
-            raise LoaderError(f"{name} has type {self.dtype}: it must hold numbers, strings or opaque bytes")
+            raise SourceError(f"{name} has type {self.dtype}: it must hold numbers, strings or opaque bytes")
         self.row_bytes = 0 if self.is_variable else self._item_bytes * math.prod((self.shape or ())[1:])
         self._max_bytes = max_bytes
         self._chunks: tuple[int, ...] = dataset.chunks or ()
@@ -184,7 +184,7 @@ def _element_dtype(name: str, dataset: Any) -> np.dtype[Any]:
         and dataset.file.id.get_create_plist().get_sizes() == (8, 8)
     )
     if not is_supported:
-        raise LoaderError(
+        raise SourceError(
             f"{name} holds variable-length values in an unsupported form: the dataset must have one dimension, be "
             "contiguous or chunked, and be compressed by gzip or not at all"
         )
@@ -203,22 +203,22 @@ def check_storage(name: str, dataset: Any, max_bytes: int, file_bytes: int) -> N
         LoaderError: as above.
     """
     if dataset.id.get_create_plist().get_external_count():
-        raise LoaderError(f"{name} keeps its data in other files (external storage): write them into the file")
+        raise SourceError(f"{name} keeps its data in other files (external storage): write them into the file")
     if dataset.is_virtual or not dataset.size:
         return
     if dataset.chunks:
         size = dataset.id.get_type().get_size() * math.prod(dataset.chunks)
         if size > max_bytes:
-            raise LoaderError(f"one chunk of {name} has {size:,} bytes, above the limit max_bytes={max_bytes:,}")
+            raise SourceError(f"one chunk of {name} has {size:,} bytes, above the limit max_bytes={max_bytes:,}")
         compressors = [code for code in filter_codes(dataset) if code not in (_SHUFFLE, _FLETCHER32)]
         for code in compressors:
             if code in _UNBOUNDED:
-                raise LoaderError(f"{name} is compressed by {_UNBOUNDED[code]}, which is unsafe: use gzip or LZF")
+                raise SourceError(f"{name} is compressed by {_UNBOUNDED[code]}, which is unsafe: use gzip or LZF")
         if len(compressors) > 1:
-            raise LoaderError(f"{name} is compressed {len(compressors)} times: compress it once")
+            raise SourceError(f"{name} is compressed {len(compressors)} times: compress it once")
     chunks = math.prod(-(-n // step) for n, step in zip(dataset.shape, dataset.chunks or dataset.shape, strict=True))
     if chunks > file_bytes or not dataset.id.get_storage_size():
-        raise LoaderError(f"{name} has shape {dataset.shape}, but was never written")
+        raise SourceError(f"{name} has shape {dataset.shape}, but was never written")
 
 
 def filter_codes(dataset: Any) -> list[int]:

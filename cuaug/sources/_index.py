@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
-from cuaug.errors import LoaderError
+from cuaug.errors import SourceError
 from cuaug.sources._bytes import open_regular
 
 __all__ = ["SUFFIX", "Index", "IndexFormat", "Stamp", "check_spans", "is_string_list", "load_indexes"]
@@ -128,7 +128,7 @@ def load_indexes(index_format: IndexFormat, paths: Sequence[str]) -> list[Index]
             with open(paths[i], "rb", opener=open_regular) as file:
                 indexes[i] = _load(index_format, paths[i], file) or _make(index_format, paths[i], file)
         except OSError as error:
-            raise LoaderError(f"cannot read {paths[i]!r}: {error.strerror or error}") from error
+            raise SourceError(f"cannot read {paths[i]!r}: {error.strerror or error}") from error
     return [indexes[i] for i in range(len(paths))]
 
 
@@ -136,7 +136,7 @@ def _make(index_format: IndexFormat, path: str, file: BinaryIO) -> Index:
     stamp = Stamp.of(file.fileno())
     index = Index(stamp, *index_format.scan(path, file))
     if Stamp.of(file.fileno()) != stamp:
-        raise LoaderError(f"{path!r} changed while its index was made: wait until it is fully written")
+        raise SourceError(f"{path!r} changed while its index was made: wait until it is fully written")
     log.info("made the index of %s", path)
     data = _pack(index_format, index)
     mode = os.fstat(file.fileno()).st_mode  # readers of the shard may read its index

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cuaug._runtime.npy import decode_npy
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import ArgumentError, DecodeError
 
 __all__ = [
     "Classes",
@@ -61,7 +61,7 @@ def parse_label_fields(label: str | Sequence[str] | None) -> tuple[list[str], bo
     """
     names = [] if label is None else [label] if isinstance(label, str) else label
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise LoaderError(f"label must be a field name, a list of names for dict labels, or None, not {label!r}")
+        raise ArgumentError(f"label must be a field name, a list of names for dict labels, or None, not {label!r}")
     return list(names), label is not None and not isinstance(label, str)
 
 
@@ -72,7 +72,7 @@ def to_label_sequence(labels: Iterable[Any]) -> Sequence[Any]:
         LoaderError: the labels have no order.
     """
     if isinstance(labels, (Mapping, set, frozenset)) or not isinstance(labels, Iterable):
-        raise LoaderError(f"labels must be one per sample, in sample order, not a {type(labels).__name__}")
+        raise ArgumentError(f"labels must be one per sample, in sample order, not a {type(labels).__name__}")
     if isinstance(labels, (Sequence, np.ndarray, torch.Tensor)):
         return labels  # type: ignore[return-value]
     return np.asarray(labels) if hasattr(labels, "__array__") else list(labels)  # type: ignore[return-value]
@@ -97,7 +97,7 @@ def encode_text(labels: Sequence[Any], classes: Classes) -> tuple[Any, list[str]
     if classes is None:
         return labels, None
     if isinstance(classes, str) and classes != "auto":
-        raise LoaderError(f"classes must be a list of names, 'auto' or None, not {classes!r}")
+        raise ArgumentError(f"classes must be a list of names, 'auto' or None, not {classes!r}")
     values = labels.tolist() if isinstance(labels, np.ndarray) and labels.dtype.kind in "UO" else labels
     if not len(values) or isinstance(values, (range, np.ndarray, torch.Tensor)) or set(map(type, values)) != {str}:
         return labels, None if classes == "auto" else list(classes)
@@ -112,7 +112,7 @@ def encode_text(labels: Sequence[Any], classes: Classes) -> tuple[Any, list[str]
     numbers = {name: number for number, name in enumerate(names)}
     if unknown := set(values) - numbers.keys():
         i = next(i for i, value in enumerate(values) if value in unknown)
-        raise LoaderError(f"labels: entry {i} is {values[i]!r:.100}, which is not in classes, {names!r:.200}")
+        raise ArgumentError(f"labels: entry {i} is {values[i]!r:.100}, which is not in classes, {names!r:.200}")
     return np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values)), names
 
 

@@ -14,7 +14,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._index import Index, Stamp
@@ -47,14 +47,14 @@ def expand_paths(shards: Paths, *extensions: str) -> list[str]:
         for pattern in [name] if os.path.exists(name) else _expand_braces(name):
             matches = _match_files(pattern, extensions)
             if not matches and is_url(pattern):
-                raise LoaderError(f"{pattern!r} is remote, but shards are read from local disks: copy or mount it")
+                raise SourceError(f"{pattern!r} is remote, but shards are read from local disks: copy or mount it")
             if not matches:
                 origin = "" if pattern == name else f" (from {name!r})"
                 within = f"*{' or *'.join(extensions)} in the folder " if os.path.isdir(pattern) else ""
-                raise LoaderError(f"there is no file {within}{pattern!r}{origin}")
+                raise SourceError(f"there is no file {within}{pattern!r}{origin}")
             paths += matches
     if not paths:
-        raise LoaderError("shards is an empty list: there is nothing to load")
+        raise ArgumentError("shards is an empty list: there is nothing to load")
     return paths
 
 
@@ -130,7 +130,7 @@ class ShardedSource(ReprMixin):
         decoders: Decoders | None,
     ) -> None:
         if not sum(counts):
-            raise LoaderError(f"shards hold no sample: {', '.join(map(repr, paths[:3]))}")
+            raise SourceError(f"shards hold no sample: {', '.join(map(repr, paths[:3]))}")
         self._kind, self.paths, self.image = kind, list(paths), image
         self.fields, self._is_dict = parse_label_fields(label)
         self._decoders = dict(decoders or {})

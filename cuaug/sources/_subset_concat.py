@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources._fingerprint import cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin, describe_sources
 from cuaug.sources.source import Source, optional_method
@@ -111,14 +111,14 @@ class SubsetSource(_CompositeSource):
         super().__init__([source])
         name, count = type(source).__name__, len(source)
         if not len(indices):
-            raise LoaderError(f"files is a Subset of {name} without indices: there is nothing to load")
+            raise ArgumentError(f"files is a Subset of {name} without indices: there is nothing to load")
         expected = f"indices of a Subset must be integers from 0 to {count - 1}, since its {name} has {count} samples"
         self.indices = np.asarray(indices)  # every process would end up with its own copy of Python integers
         if self.indices.dtype.kind not in "iu" or self.indices.ndim != 1:
-            raise LoaderError(f"{expected}, not {indices!r:.100}")
+            raise SourceError(f"{expected}, not {indices!r:.100}")
         wrong = np.flatnonzero((self.indices < 0) | (self.indices >= count))
         if len(wrong):
-            raise LoaderError(f"{expected}; indices[{wrong[0]}] is {self.indices[wrong[0]]}")
+            raise SourceError(f"{expected}; indices[{wrong[0]}] is {self.indices[wrong[0]]}")
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import LoaderError
+from cuaug.errors import SourceError
 from cuaug.sources._urls import is_url
 
 __all__ = ["PathResolver", "open_text", "parse_number", "to_number_array"]
@@ -24,7 +24,7 @@ def open_text(path: str) -> TextIO:
     try:
         return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
     except OSError as error:
-        raise LoaderError(f"cannot read {path!r}: {error.strerror}") from error
+        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
 
 
 def parse_number(text: str) -> int | float:
@@ -75,7 +75,7 @@ class PathResolver:
         """
         joined = self.join(path)
         if not self._allow_outside and (path.startswith("/") or ".." in path) and self._leads_out(path, joined):
-            raise LoaderError(
+            raise SourceError(
                 f"{self._file!r}: the path {path!r:.200} leads out of {self._root or './'!r}: give root=, such as "
                 "root='/' for absolute paths, or allow_outside=True if you trust the file"
             )

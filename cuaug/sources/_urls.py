@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
 from cuaug.sources._extras import require_module
 
@@ -66,7 +66,7 @@ def check(urls: Iterable[str], protocols: Iterable[str] | None = None) -> None:
             if protocol not in allowed or (protocols is None and "::" in url):
                 raise _refusal(url, protocol, allowed, is_chain="::" in url and protocols is None)
             if not is_plain and "@" in _END_OF_HOST.split(rest, 1)[0]:
-                raise LoaderError(f"{_without_password(url)!r} holds credentials: pass them as storage_options")
+                raise SourceError(f"{_without_password(url)!r} holds credentials: pass them as storage_options")
             if protocol not in available:
                 _check_available(url, protocol, fsspec)
                 available.add(protocol)
@@ -85,7 +85,7 @@ def _protocol(link: str, fsspec: Any) -> tuple[str, bool, str]:
 def _refusal(url: str, protocol: str, allowed: frozenset[str], *, is_chain: bool) -> LoaderError:
     reason = "is a chain of URLs" if is_chain else f"has the protocol {protocol!r}"
     names = ", ".join(sorted(allowed))
-    return LoaderError(
+    return SourceError(
         f"{_without_password(url)!r} {reason}, which is not allowed here (allowed: plain paths, {names}); if you trust "
         f"it: cuaug.sources.Remote(urls, protocols=({protocol!r}, ...))"
     )
@@ -100,9 +100,9 @@ def _check_available(url: str, protocol: str, fsspec: Any) -> None:
     try:
         system_class = fsspec.get_filesystem_class(protocol)
     except (ValueError, ImportError) as error:
-        raise LoaderError(f"fsspec cannot open {_without_password(url)!r}: {error}") from error
+        raise SourceError(f"fsspec cannot open {_without_password(url)!r}: {error}") from error
     if any(f"{base.__module__}.".startswith(_FORBIDDEN) for base in system_class.__mro__):
-        raise LoaderError(f"{url!r}: the protocol {protocol!r} is never allowed, because its files can hold code")
+        raise SourceError(f"{url!r}: the protocol {protocol!r} is never allowed, because its files can hold code")
 
 
 def file_system(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any, str]:
@@ -117,7 +117,7 @@ def file_system(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any,
     try:
         return fsspec.core.url_to_fs(url, **options)
     except (ValueError, TypeError, ImportError) as error:
-        raise LoaderError(f"fsspec cannot open {url!r}: {error}") from error
+        raise SourceError(f"fsspec cannot open {url!r}: {error}") from error
 
 
 def fetch(url: str, max_bytes: int, options: Mapping[str, Any] = NO_OPTIONS) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources._repr import ReprMixin, describe_sources
@@ -75,7 +75,9 @@ class ChecksumSource(ReprMixin):
         elif isinstance(checksums, Mapping):
             checksums = _match_checksums(_paths(source), checksums, "the mapping")
         if len(checksums) != len(source):
-            raise LoaderError(f"checksums has {len(checksums)} entries for {len(source)} samples: give one per sample")
+            raise ArgumentError(
+                f"checksums has {len(checksums)} entries for {len(source)} samples: give one per sample"
+            )
         # (samples, size) uint8: a list of strings would take four times the memory, in every process.
         digests = b"".join(_parse_checksum(checksum, algorithm, size, i) for i, checksum in enumerate(checksums))
         self._digests = np.frombuffer(digests, dtype=np.uint8).reshape(len(source), size)
@@ -181,7 +183,7 @@ def _digest(algorithm: str, data: Any) -> bytes:
 
 def _check_source(source: object) -> None:
     if not hasattr(source, "read") or not hasattr(source, "__len__"):
-        raise LoaderError(
+        raise SourceError(
             f"source must have __len__ and read(i), got {source!r:.200}; cuaug.sources.open_source opens files, "
             "folders and datasets as sources"
         )
@@ -197,7 +199,7 @@ def _digest_size(algorithm: str) -> int:
         size = 0
     if size == 0:  # shake_128 and shake_256 have no fixed digest size
         known = ", ".join(sorted(name for name in hashlib.algorithms_guaranteed if "shake" not in name))
-        raise LoaderError(f"algorithm must be crc32 or one of hashlib ({known}), not {algorithm!r}")
+        raise ArgumentError(f"algorithm must be crc32 or one of hashlib ({known}), not {algorithm!r}")
     return size
 
 
@@ -210,13 +212,13 @@ def _parse_checksum(checksum: Any, algorithm: str, size: int, index: int) -> byt
         digest = None
     if digest is None or len(digest) != size:
         expected = f"{2 * size} hexadecimal digits" + (" or a 32-bit integer" if algorithm == "crc32" else "")
-        raise LoaderError(f"checksums: that of sample {index} is {checksum!r:.200}; {algorithm} needs {expected}")
+        raise ArgumentError(f"checksums: that of sample {index} is {checksum!r:.200}; {algorithm} needs {expected}")
     return digest
 
 
 def _paths(source: Any) -> list[str]:
     if not hasattr(source, "path"):
-        raise LoaderError(
+        raise SourceError(
             f"{type(source).__name__} has no path(i) to name its samples: keep the checksums as a list, in sample order"
         )
     return [os.fspath(source.path(i)) for i in range(len(source))]
@@ -226,7 +228,7 @@ def _match_checksums(names: list[str], checksums: Mapping[str, Any], where: str)
     """Returns the checksums of these names, in their order."""
     missing = [name for name in names if name not in checksums]
     if missing:
-        raise LoaderError(
+        raise SourceError(
             f"{where} has no checksum for {len(missing)} of {len(names)} samples; the first is {missing[0]!r}"
         )
     return [checksums[name] for name in names]
@@ -240,19 +242,19 @@ def _parse_file(path: str) -> dict[str, str]:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             lines = file.read().split("\n")
     except OSError as error:
-        raise LoaderError(f"cannot read {path!r}: {error.strerror}") from error
+        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
         digest, _, name = line.partition(" ")
         if name[:1] not in (" ", "*") or not name[1:]:  # a star marks binary mode, which is no different here
-            raise LoaderError(f"{path!r} line {number}: expected 'digest  path', got {line!r:.200}")
+            raise SourceError(f"{path!r} line {number}: expected 'digest  path', got {line!r:.200}")
         name = name[1:]
         if digest.startswith("\\"):
             digest, name = digest[1:], _unescape(name)
         name = _to_absolute(name, folder)
         if checksums.setdefault(name, digest) != digest:
-            raise LoaderError(f"{path!r} line {number}: {name!r} has another checksum above")
+            raise SourceError(f"{path!r} line {number}: {name!r} has another checksum above")
     return checksums
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes, check_pixels
 from cuaug.sources import _urls
 from cuaug.sources._coco_masks import draw
@@ -91,9 +91,9 @@ class Coco(ReprMixin):
             self.classes = list(self.categories.values()) if contiguous else None
             self._store(data["images"], data["annotations"], keep_crowds, keep_empty, path)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise LoaderError(f"{path!r} is no COCO instances file: {type(error).__name__}: {error}") from error
+            raise SourceError(f"{path!r} is no COCO instances file: {type(error).__name__}: {error}") from error
         if len(self) == 0:
-            raise LoaderError(f"{path!r} has no images" + ("" if keep_empty else " with instances"))
+            raise SourceError(f"{path!r} has no images" + ("" if keep_empty else " with instances"))
         self.images = _find_images(path, self._names[0]) if images is None else os.fspath(images)
         resolve = PathResolver(path, self.images, allow_outside=allow_outside)
         urls = [path for path in map(resolve, self._names) if _urls.is_url(path)]
@@ -251,7 +251,7 @@ def _find_images(annotations: str, name: str) -> str:
         if os.path.isfile(os.path.join(candidate, name)):
             return candidate
     shown = ", ".join(repr(candidate or "./") for candidate in candidates)
-    raise LoaderError(
+    raise SourceError(
         f"{annotations!r} names the image {name!r:.200}, which is in none of {shown}: name the folder, "
         f"cuaug.sources.Coco(images, {annotations!r})"
     )
@@ -262,14 +262,14 @@ def _read_json(path: str) -> dict[str, Any]:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except OSError as error:
-        raise LoaderError(f"cannot read {path!r}: {error.strerror}") from error
+        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise LoaderError(f"{path!r} is not JSON: {error}") from error
+        raise SourceError(f"{path!r} is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise LoaderError(f"{path!r} is no COCO instances file: it holds {data!r:.100}, not an object")
+        raise SourceError(f"{path!r} is no COCO instances file: it holds {data!r:.100}, not an object")
     missing = [name for name in ("images", "annotations", "categories") if name not in data]
     if missing:
-        raise LoaderError(f"{path!r} is no COCO instances file: it has no {missing[0]!r}")
+        raise SourceError(f"{path!r} is no COCO instances file: it has no {missing[0]!r}")
     return data
 
 

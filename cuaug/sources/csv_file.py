@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources._labels import Classes, LabelColumns, encode_text
 from cuaug.sources._text import PathResolver, open_text, parse_number, to_number_array
 from cuaug.sources._urls import is_url
@@ -71,9 +71,11 @@ class Csv(Files):
         label_columns = [] if label is None else [label] if isinstance(label, (str, int)) else list(label)
         types = dict(types or {})
         if class_column is not None and class_column not in label_columns:
-            raise LoaderError(f"class_column must be one of the label columns {label_columns!r}, not {class_column!r}")
+            raise ArgumentError(
+                f"class_column must be one of the label columns {label_columns!r}, not {class_column!r}"
+            )
         if unknown := [column for column in types if column not in label_columns]:
-            raise LoaderError(f"types must name label columns {label_columns!r}, not {unknown[0]!r}")
+            raise ArgumentError(f"types must name label columns {label_columns!r}, not {unknown[0]!r}")
         table = _Table(path, delimiter, header, image, label_columns)
         resolve = PathResolver(path, root, allow_outside=allow_outside)
         table.check_image_column(image, resolve)
@@ -123,21 +125,21 @@ class _Table:
                     if row:
                         self._add(row, reader.line_num)
             except csv.Error as error:
-                raise LoaderError(f"{path!r} line {reader.line_num}: {error}") from error
+                raise SourceError(f"{path!r} line {reader.line_num}: {error}") from error
         if not self._line_numbers:
-            raise LoaderError(f"{path!r} names no file")
+            raise SourceError(f"{path!r} names no file")
 
     def _check_header(self, cell: str, line: int) -> None:
         """Refuses a header that names an image: the first sample would be lost silently."""
         if cell.lower().endswith(EXTENSIONS):
-            raise LoaderError(
+            raise SourceError(
                 f"{self.path!r} line {line}: {cell!r} looks like a file, not like a column name; for a table without "
                 "a header: Csv(..., header=False)"
             )
 
     def _add(self, row: list[str], line: int) -> None:
         if len(row) != self.width:
-            raise LoaderError(
+            raise SourceError(
                 f"{self.path!r} line {line}: {len(row)} columns here, {self.width} above; put a path or label that "
                 "contains the delimiter in quotes"
             )
@@ -155,7 +157,7 @@ class _Table:
         columns = f"{self.width} columns, numbered from 0"
         if self.names is not None:
             columns = f"the columns {', '.join(map(repr, self.names))}, also numbered from 0"
-        raise LoaderError(f"{self.path!r} has no column {column!r}, or several of that name; it has {columns}")
+        raise SourceError(f"{self.path!r} has no column {column!r}, or several of that name; it has {columns}")
 
     def check_image_column(self, image: Column, resolve: PathResolver) -> None:
         """Refuses a wrong image column: its first cell is no file, but another cell of that row is.
@@ -172,7 +174,7 @@ class _Table:
         for i, cell in enumerate(cells):
             if os.path.isfile(resolve.join(cell)):
                 this, other = (repr(k if self.names is None else self.names[k]) for k in (position, i))
-                raise LoaderError(
+                raise SourceError(
                     f"{self.path!r} line {self._line_numbers[0]}: column {this} names no file, {cells[position]!r}, "
                     f"but column {other} does, {cell!r}: name the columns, Csv(..., image={other}, label=...)"
                 )
@@ -181,7 +183,7 @@ class _Table:
         """Refuses a label column whose first cell is an image file: the path alone would be the label."""
         first = values[0]
         if isinstance(first, str) and first.lower().endswith(EXTENSIONS) and os.path.isfile(resolve.join(first)):
-            raise LoaderError(
+            raise SourceError(
                 f"{self.path!r} line {self._line_numbers[0]}: the label {first!r} is an image file: for a mask, "
                 'name the column "mask", and use Csv(..., label=["mask"])'
             )
@@ -197,7 +199,7 @@ class _Table:
         """The cells of a column; an empty one is an error."""
         cells = self.cells(column)
         if "" in cells:
-            raise LoaderError(f"{self.path!r} line {self._line_numbers[cells.index('')]}: the path is empty")
+            raise SourceError(f"{self.path!r} line {self._line_numbers[cells.index('')]}: the path is empty")
         return cells
 
     def convert(self, column: Column, to_value: Callable[[str], Any] | None) -> Any:
@@ -212,8 +214,8 @@ class _Table:
             except ValueError as error:
                 where = f"{self.path!r} line {line}, column {self.name(column)!r}"
                 if to_value is not None:
-                    raise LoaderError(f"{where}: the converter in `types` refuses {cell!r:.100}: {error}") from error
-                raise LoaderError(
+                    raise SourceError(f"{where}: the converter in `types` refuses {cell!r:.100}: {error}") from error
+                raise SourceError(
                     f"{where}: {cell!r:.100} is not a number, but other cells of the column are; for a column of text: "
                     f"types={{{column!r}: str}}"
                 ) from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import _urls
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
@@ -64,14 +64,14 @@ class Files(ReprMixin):
         classes: Classes = "auto",
     ) -> None:
         if isinstance(paths, (str, bytes, set, frozenset)) or not isinstance(paths, Iterable):
-            raise LoaderError(f"paths must be a list of files, not {paths!r:.200}; open_source takes a folder")
+            raise ArgumentError(f"paths must be a list of files, not {paths!r:.200}; open_source takes a folder")
         entries: list[Any] = list(paths)
         self.paths: list[str] = entries if set(map(type, entries)) <= {str} else _to_strings(entries)
         if not self.paths:
-            raise LoaderError("paths is empty: there is nothing to load")
+            raise ArgumentError("paths is empty: there is nothing to load")
         given: Sequence[Any] = range(len(self.paths)) if labels is None else to_label_sequence(labels)
         if len(given) != len(self.paths):
-            raise LoaderError(f"labels has {len(given)} entries for {len(self.paths)} paths: give one per path")
+            raise ArgumentError(f"labels has {len(given)} entries for {len(self.paths)} paths: give one per path")
         self.labels, self.classes = encode_text(given, classes)
         self._has_urls = _any_is_url(self.paths)
         if self._has_urls:
@@ -100,7 +100,7 @@ class Files(ReprMixin):
         """
         root = os.fspath(root)
         if not os.path.isdir(root):
-            raise LoaderError(
+            raise SourceError(
                 f"{root!r} is not a directory: give one with a folder per class or with images, a list of paths, or a "
                 "pattern such as 'photos/*.jpg'"
             )
@@ -110,7 +110,7 @@ class Files(ReprMixin):
         if not classes and not images:
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
             hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
-            raise LoaderError(
+            raise SourceError(
                 f"{root!r} has no folders and no {', '.join(EXTENSIONS)} file: it should hold one folder of images per "
                 + "; ".join(["class, or images", *hints])
             )
@@ -123,7 +123,7 @@ class Files(ReprMixin):
         for label, name in enumerate(classes):
             images = images_below(os.path.join(root, name), ancestors)
             if not images:
-                raise LoaderError(f"class folder {os.path.join(root, name)!r} holds no {', '.join(EXTENSIONS)} file")
+                raise SourceError(f"class folder {os.path.join(root, name)!r} holds no {', '.join(EXTENSIONS)} file")
             paths += images
             labels += [label] * len(images)
         return cls(paths, labels, classes)
@@ -139,7 +139,7 @@ class Files(ReprMixin):
         """
         paths = sorted(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
         if not paths:
-            raise LoaderError(f"no file matches {pattern!r}: a relative pattern starts at {os.getcwd()!r}")
+            raise SourceError(f"no file matches {pattern!r}: a relative pattern starts at {os.getcwd()!r}")
         return cls(paths)
 
     def __len__(self) -> int:
@@ -204,11 +204,11 @@ def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
     if pair_types != types:
         is_pair = [type(entry) in pair_types for entry in entries]
         i = is_pair.index(not is_pair[0])
-        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {i} is {entries[i]!r:.200}")
+        raise ArgumentError(f"files mixes paths and (path, label) pairs: entry {i} is {entries[i]!r:.200}")
     paths = list(map(itemgetter(0), entries)) if _all_have_two(pair_types, entries) else []
     if not paths or any(not issubclass(kind, (str, os.PathLike)) for kind in set(map(type, paths))):
         i = next(i for i, entry in enumerate(entries) if not _is_pair(entry))
-        raise LoaderError(f"files: entry {i} is neither a path nor a (path, label) pair: {entries[i]!r:.200}")
+        raise ArgumentError(f"files: entry {i} is neither a path nor a (path, label) pair: {entries[i]!r:.200}")
     return paths, list(map(itemgetter(1), entries))
 
 
@@ -225,7 +225,7 @@ def _to_strings(paths: Iterable[Any]) -> list[str]:
     for i, path in enumerate(paths):
         text = os.fspath(path) if isinstance(path, os.PathLike) else path
         if not isinstance(text, str):
-            raise LoaderError(f"paths: entry {i} is {path!r:.200}, not a path")
+            raise ArgumentError(f"paths: entry {i} is {path!r:.200}, not a path")
         strings.append(text)
     return strings
 
@@ -265,10 +265,10 @@ def _list_folder(folder: str, ancestors: FolderIds) -> tuple[list[str], list[str
         with os.scandir(folder) as entries:
             kinds = [(entry.path, _is_folder(entry)) for entry in entries]
     except OSError as error:
-        raise LoaderError(f"cannot list {folder!r}: {error}") from error
+        raise SourceError(f"cannot list {folder!r}: {error}") from error
     own_id = status.st_dev, status.st_ino
     if own_id in ancestors:
-        raise LoaderError(f"{folder!r} is a link to a folder that contains it: the files below it have no end")
+        raise SourceError(f"{folder!r} is a link to a folder that contains it: the files below it have no end")
     subfolders = [path for path, is_folder in kinds if is_folder]
     return subfolders, [path for path, is_folder in kinds if not is_folder], ancestors | {own_id}
 

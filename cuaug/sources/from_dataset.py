@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.arguments import one_of
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import Classes, encode_text, parse_label_fields
 from cuaug.sources._per_process import PerProcess
@@ -85,22 +85,22 @@ class FromDataset(ReprMixin):
         mode: Literal["RGB", "L", "RGBA", "unchanged"] = "RGB",
     ) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-            raise LoaderError(
+            raise ArgumentError(
                 f"dataset must have len() and items by index, unlike {type(dataset).__name__}; an iterable one has no "
                 "order that could be shuffled or resumed"
             )
         if isinstance(dataset, torch.utils.data.IterableDataset):
-            raise LoaderError(f"dataset must have items by index; {type(dataset).__name__} is only iterable")
+            raise ArgumentError(f"dataset must have items by index; {type(dataset).__name__} is only iterable")
         for leaf in leaf_datasets(dataset):
             if not hasattr(leaf, "__getitem__"):
-                raise LoaderError(
+                raise ArgumentError(
                     f"dataset: {type(dataset).__name__} holds a {type(leaf).__name__}, which has no items by index; "
                     "give a Subset or ConcatDataset of sources to a Loader directly"
                 )
         if not len(dataset):
-            raise LoaderError(f"dataset is empty: {type(dataset).__name__} has nothing to load")
+            raise ArgumentError(f"dataset is empty: {type(dataset).__name__} has nothing to load")
         if tensor_layout not in ("CHW", "HWC"):
-            raise LoaderError(f"tensor_layout must be 'CHW' or 'HWC', not {tensor_layout!r}")
+            raise ArgumentError(f"tensor_layout must be 'CHW' or 'HWC', not {tensor_layout!r}")
         self.dataset = dataset
         self.tensor_layout = tensor_layout
         self.mode = one_of("mode", mode, _MODES)
@@ -159,7 +159,7 @@ class FromDataset(ReprMixin):
     def _class_number(self, label: str, index: int) -> int:
         number = self._class_numbers.get(label)
         if number is None:
-            raise LoaderError(
+            raise SourceError(
                 f"item {index} of {self._name} has the label {label!r:.100}, which is not in its classes, "
                 f"{self.classes!r:.200}: give FromDataset(dataset, classes=[...]), or classes=None to keep text"
             )
@@ -168,7 +168,7 @@ class FromDataset(ReprMixin):
     def _split_dict(self, item: Mapping[str, Any], index: int) -> tuple[Any, Any]:
         missing = [name for name in (self._image, *self._fields) if name not in item]
         if missing:
-            raise LoaderError(
+            raise SourceError(
                 f"item {index} of {self._name} has no {missing[0]!r}; it has {', '.join(map(repr, item))}: name the "
                 "image and the label, FromDataset(dataset, image=..., label=...)"
             )
@@ -200,7 +200,7 @@ class FromDataset(ReprMixin):
             shape = pixels.shape
             if len(shape) in (1, 2) or (len(shape) == 3 and shape[2] in (1, 3)):
                 return np.ascontiguousarray(pixels)
-        raise LoaderError(
+        raise SourceError(
             f"item {index} of {self._name} has the image {_describe(image)}: it must be a path, encoded bytes, a PIL "
             "image, or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor "
             f"({', '.join(self.tensor_layout)}){self._hint(image)}"

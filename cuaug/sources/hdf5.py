@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_pixels
 from cuaug.sources._extras import require_module
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
@@ -77,14 +77,14 @@ class Hdf5(ReprMixin):
         self._length = len(image_rows)
         for name, rows in zip((images, *self.fields), (image_rows, *label_rows), strict=True):
             if rows.row_bytes > max_bytes and (self._is_encoded or rows is not image_rows):
-                raise LoaderError(
+                raise SourceError(
                     f"each row of {name!r} in {self._path!r} has {rows.row_bytes:,} bytes, above the limit "
                     f"max_bytes={max_bytes:,}"
                 )
         self._labels_in_memory: dict[int, NDArray[Any]] = {}
         for i, (name, rows) in enumerate(zip(self.fields, label_rows, strict=True)):
             if not rows.shape or len(rows) != self._length:
-                raise LoaderError(
+                raise SourceError(
                     f"{self._path!r} has {self._length} images in {images!r}, but labels of shape {rows.shape} in "
                     f"{name!r}"
                 )
@@ -145,7 +145,7 @@ class Hdf5(ReprMixin):
         """Checks shape and dtype of the images; returns whether they are encoded."""
         shape, dtype = rows.shape, rows.dtype
         if not shape or not shape[0]:
-            raise LoaderError(f"{self.images!r} in {self._path!r} has shape {shape}: there is nothing to load")
+            raise SourceError(f"{self.images!r} in {self._path!r} has shape {shape}: there is nothing to load")
         h5py = require_module("h5py", "hdf5")
         is_bytes = h5py.check_vlen_dtype(dtype) == np.uint8 or dtype.kind in "SV" or h5py.check_string_dtype(dtype)
         if len(shape) == 1 and is_bytes:
@@ -156,11 +156,11 @@ class Hdf5(ReprMixin):
             try:
                 check_pixels(height, width, max_pixels, f"each image of {self.images!r} in {self._path!r} has")
             except DecodeError as error:  # it affects all samples, not one
-                raise LoaderError(error.cause) from None
+                raise SourceError(error.cause) from None
             return False
         order = "(N, 3, H, W) or (N, 1, H, W)" if self.channels_first else "(N, H, W, 3), (N, H, W, 1) or (N, H, W)"
         hint = "; see channels_first" if dtype == np.uint8 and (fits_first or fits_last) else ""
-        raise LoaderError(
+        raise SourceError(
             f"{self.images!r} in {self._path!r} has shape {shape} and type {dtype}: it must be uint8 of shape "
             f"{order}, or (N,) encoded images as variable-length uint8{hint}"
         )

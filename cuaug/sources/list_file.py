@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cuaug.arguments import integer
-from cuaug.errors import LoaderError
+from cuaug.errors import SourceError
 from cuaug.sources._text import PathResolver, open_text, parse_number, to_number_array
 from cuaug.sources.files import Files
 
@@ -59,11 +59,11 @@ class ListFile(Files):
                     hint = "; for paths without labels: ListFile(..., labels=0)" if is_path else ""
                     if not is_path and len(fields) == labels == 1:
                         hint = f"; for class names: cuaug.sources.Csv({path!r}, header=False, delimiter=' ')"
-                    raise LoaderError(
+                    raise SourceError(
                         f"{path!r} line {line_number}: expected a path and {expected}, got {line!r:.200}{hint}"
                     ) from None
                 paths.append(resolve(name))
         if not paths:
-            raise LoaderError(f"{path!r} names no file")
+            raise SourceError(f"{path!r} names no file")
         values = [n[0] for n in numbers] if labels == 1 else numbers
         super().__init__(paths, to_number_array(values) if labels else None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._extras import require_module
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
@@ -59,9 +59,9 @@ class Lmdb(ReprMixin):
         self._environment = _open_environment(self._path)
         self.keys = self._all_keys() if keys is None else list(map(_to_bytes, keys))
         if not self.keys:
-            raise LoaderError(f"keys is empty, or {self._path!r} has none: there is nothing to load")
+            raise ArgumentError(f"keys is empty, or {self._path!r} has none: there is nothing to load")
         if decode is not None and labels is not None:
-            raise LoaderError("labels and decode exclude each other: decode returns the labels")
+            raise ArgumentError("labels and decode exclude each other: decode returns the labels")
         self._labels = self._match_labels(labels) if labels is not None else range(len(self.keys))
 
     def __len__(self) -> int:
@@ -136,9 +136,9 @@ class Lmdb(ReprMixin):
                 # A damaged tree may hold or claim any number of keys.
                 keys = list(itertools.islice(cursor.iternext(values=False), min(count, size) + 1))
         except require_module("lmdb", "lmdb").Error as error:
-            raise LoaderError(f"the LMDB environment {self._path!r} is damaged: {error}") from error
+            raise SourceError(f"the LMDB environment {self._path!r} is damaged: {error}") from error
         if len(keys) != count:
-            raise LoaderError(
+            raise SourceError(
                 f"the LMDB environment {self._path!r} is damaged: its header claims {count} keys, its pages hold others"
             )
         return keys
@@ -148,12 +148,12 @@ class Lmdb(ReprMixin):
         if not isinstance(labels, Mapping):
             labels = to_label_sequence(labels)
             if len(labels) != len(self.keys):
-                raise LoaderError(f"labels has {len(labels)} entries for {len(self.keys)} keys of {self._path!r}")
+                raise ArgumentError(f"labels has {len(labels)} entries for {len(self.keys)} keys of {self._path!r}")
             return labels
         label_by_key = {_to_bytes(key): label for key, label in labels.items()}
         missing = [key for key in self.keys if key not in label_by_key]
         if missing:
-            raise LoaderError(
+            raise ArgumentError(
                 f"labels lack {len(missing)} of the {len(self.keys)} keys of {self._path!r}; the first is "
                 f"{_name(missing[0])!r}"
             )
@@ -173,7 +173,7 @@ def _to_bytes(key: Key) -> bytes:
         return key.encode()
     if isinstance(key, bytes):
         return key
-    raise LoaderError(f"keys must be bytes or strings, not {key!r:.100}")
+    raise ArgumentError(f"keys must be bytes or strings, not {key!r:.100}")
 
 
 def _name(key: bytes) -> str:
@@ -221,11 +221,11 @@ def _open_environment(path: str) -> Any:
                 _environments[identity] = weakref.ref(environment)
         pages, page_size = environment.info()["last_pgno"] + 1, environment.stat()["psize"]
     except OSError as error:
-        raise LoaderError(f"{path!r} is no LMDB environment: {error.strerror}: {file!r}") from error
+        raise SourceError(f"{path!r} is no LMDB environment: {error.strerror}: {file!r}") from error
     except lmdb.Error as error:
-        raise LoaderError(f"cannot open the LMDB environment {path!r}: {error}") from error
+        raise SourceError(f"cannot open the LMDB environment {path!r}: {error}") from error
     if status.st_size < pages * page_size:  # reading beyond the end of a memory map ends the process
-        raise LoaderError(
+        raise SourceError(
             f"{path!r} is truncated: its {pages} pages take {pages * page_size} bytes, {file!r} has {status.st_size}"
         )
     return environment

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
 from cuaug.sources._urls import is_url
 from cuaug.sources.coco import Coco
@@ -89,17 +89,19 @@ def open_source(files: Loadable) -> Source:
     if isinstance(files, IterableDataset) or _is_dataset(files):  # FromDataset refuses an IterableDataset
         return FromDataset(files)
     if isinstance(files, DataLoader):
-        raise LoaderError("files is a torch DataLoader; cuaug.Loader replaces it: give its .dataset")
+        raise ArgumentError("files is a torch DataLoader; cuaug.Loader replaces it: give its .dataset")
     # A set has another order in each process.
     if not isinstance(files, Iterable) or isinstance(files, (bytes, bytearray, memoryview, set, frozenset)):
-        raise LoaderError(
+        raise ArgumentError(
             "files must be a directory, paths, (path, label) pairs, a file or a dataset that cuaug.sources reads, or a "
             f"source with __len__ and read(i), not {files!r:.100}"
         )
     if isinstance(files, Mapping):
         if _is_dataset(next(iter(files.values()), None)):
             name, names = repr(next(iter(files))), ", ".join(map(repr, files))
-            raise LoaderError(f"files holds {len(files)} datasets, {names:.100}: give one of them, files[{name:.100}]")
+            raise ArgumentError(
+                f"files holds {len(files)} datasets, {names:.100}: give one of them, files[{name:.100}]"
+            )
         files = files.items()
     entries = files if isinstance(files, Sequence) else _to_list(files)
     first = next(iter(entries), None)
@@ -131,7 +133,7 @@ def _open_path(path: str) -> Source:
     if is_url(path):
         if source is not None:
             name = getattr(source, "__self__", source).__name__
-            raise LoaderError(f"{path!r} is remote, but {name} reads local files: copy or mount it")
+            raise SourceError(f"{path!r} is remote, but {name} reads local files: copy or mount it")
         return Remote.from_folder(path)
     if os.path.isfile(os.path.join(path, "data.mdb")):
         return Lmdb(path)
@@ -141,7 +143,7 @@ def _open_path(path: str) -> Source:
         return Files.from_pattern(path)
     if os.path.isfile(path):
         extensions = ", ".join(extension for group in _SOURCE_BY_EXTENSION for extension in group)
-        raise LoaderError(
+        raise SourceError(
             f"{path!r} is not a directory and has no known extension ({extensions}): give a directory, a list of "
             "paths, or the source that reads it, such as cuaug.sources.TFRecord(...)"
         )
@@ -151,7 +153,7 @@ def _open_path(path: str) -> Source:
 def _refuse_packed(path: str) -> None:
     for extensions, remedy in _UNPACK.items():
         if path.lower().endswith(extensions) and "::" not in path and not os.path.isdir(path):
-            raise LoaderError(f"files: {path!r} is packed, and no source reads it: {remedy}")
+            raise ArgumentError(f"files: {path!r} is packed, and no source reads it: {remedy}")
 
 
 def _source_by_extension(path: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from cuaug.errors import LoaderError
+from cuaug.errors import SourceError
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources.files import EXTENSIONS, images_below
@@ -47,7 +47,7 @@ class Pairs(ReprMixin):
         mask_of = _files_by_name("masks", self.masks, mask_suffix)
         unmatched = _unmatched("images", image_of, mask_of) + _unmatched("masks", mask_of, image_of)
         if unmatched:
-            raise LoaderError(
+            raise SourceError(
                 f"images {self.images!r} and masks {self.masks!r} must hold files of the same names: "
                 f"{'; '.join(unmatched)}. Remove them, or give image_suffix=, mask_suffix= where names end differently"
             )
@@ -90,11 +90,11 @@ def _files_by_name(argument: str, folder: str, suffix: str) -> dict[str, str]:
             continue
         name = name.removesuffix(suffix)
         if name in files:
-            raise LoaderError(f"{argument}: {files[name]!r} and {path!r} have the same name: which one is the partner?")
+            raise SourceError(f"{argument}: {files[name]!r} and {path!r} have the same name: which one is the partner?")
         files[name] = path
     if not files:
         ending = f" whose name ends with {suffix!r}" if suffix else ""
-        raise LoaderError(f"{argument}: {folder!r} holds no {', '.join(EXTENSIONS)} file{ending}")
+        raise SourceError(f"{argument}: {folder!r} holds no {', '.join(EXTENSIONS)} file{ending}")
     return files
 
 

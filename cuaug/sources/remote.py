@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from cuaug.errors import LoaderError
+from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import _urls
 from cuaug.sources._labels import Classes
 from cuaug.sources.files import EXTENSIONS, Files, split_pairs
@@ -49,14 +49,14 @@ class Remote(Files):
     ) -> None:
         self._options = dict(storage_options or {})
         if isinstance(protocols, str):
-            raise LoaderError(f"protocols must be a list of names, such as ({protocols!r},), not {protocols!r}")
+            raise ArgumentError(f"protocols must be a list of names, such as ({protocols!r},), not {protocols!r}")
         self._protocols = protocols
         entries = [urls] if isinstance(urls, str) else list(urls)
         if labels is None:
             entries, labels = split_pairs(entries)
         for i, url in enumerate(entries):
             if not isinstance(url, str) or not _urls.is_url(url):
-                raise LoaderError(f"urls: entry {i} is {url!r}, not a URL such as 'https://host/image.jpg'")
+                raise ArgumentError(f"urls: entry {i} is {url!r}, not a URL such as 'https://host/image.jpg'")
         super().__init__(entries, labels, classes)
 
     @classmethod
@@ -81,12 +81,12 @@ class Remote(Files):
         try:
             files = list(_files_below(system, root))
         except Exception as error:  # each file system raises errors of its own
-            raise LoaderError(f"cannot list {url!r}: {type(error).__name__}: {error}") from error
+            raise SourceError(f"cannot list {url!r}: {type(error).__name__}: {error}") from error
         root = f"{root.rstrip('/')}/" if root else ""
         names = [path.removeprefix(root).lstrip("/") for path in files if path.startswith(root)]
         names = [name for name in names if "/" in name and name.lower().endswith(EXTENSIONS)]
         if not names:
-            raise LoaderError(
+            raise SourceError(
                 f"{url!r} holds no folder with a {', '.join(EXTENSIONS)} file ({len(files)} files found): "
                 "it should hold one folder of images per class"
             )

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
 from cuaug.sources._labels import Decoders, decode_field, decoder_for
 from cuaug.sources._shards import Paths, ShardedSource, expand_paths
@@ -69,7 +69,7 @@ class TarShards(ShardedSource):
         for name, columns in self._columns.items():
             if all(column.is_empty for column in columns):
                 available = sorted({field for index in indexes for field in index.notes["fields"]})
-                raise LoaderError(
+                raise SourceError(
                     f"no sample in {paths[0]!r}{' ...' if len(paths) > 1 else ''} has a field {name!r}; available: "
                     f"{', '.join(map(repr, available[:20]))}{' ...' if len(available) > 20 else ''}"
                 )
@@ -171,7 +171,7 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         field = field.lower()
         location = samples.setdefault(folder + slash + key, len(samples)), fields.setdefault(field, len(fields))
         if location in members_found:
-            raise LoaderError(f"{path!r} has {name!r} twice: a sample has each field once")
+            raise SourceError(f"{path!r} has {name!r} twice: a sample has each field once")
         # A hard link's data follows the header of the member that it links to.
         members_found[location] = offset, size, zlib.crc32(os.pread(file.fileno(), _BLOCK_BYTES, offset - _BLOCK_BYTES))
         digest.update(os.fsencode(f"{name}\0{size}\0"))
@@ -230,7 +230,7 @@ def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
     start = file.read(8)
     for magic, name in _COMPRESSED.items():
         if start.startswith(magic):
-            raise LoaderError(f"{path!r} is compressed ({name}), which allows no random access: uncompress it")
+            raise SourceError(f"{path!r} is compressed ({name}), which allows no random access: uncompress it")
     end = os.fstat(file.fileno()).st_size
     spans: dict[str, tuple[int, int]] = {}
     at = 0
@@ -241,15 +241,15 @@ def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
             member = tarfile.TarInfo.fromtarfile(archive)
             offset, size = member.offset_data, member.size
             if member.issparse():
-                raise LoaderError(f"{path!r} holds {member.name!r} as a sparse file, whose data are not contiguous")
+                raise SourceError(f"{path!r} holds {member.name!r} as a sparse file, whose data are not contiguous")
             if member.islnk():
                 if member.linkname not in spans:
-                    raise LoaderError(
+                    raise SourceError(
                         f"{path!r} holds {member.name!r} as a link to {member.linkname!r}, which is missing"
                     )
                 offset, size = spans[member.linkname]
             if size < 0 or archive.offset <= at or archive.offset > end:
-                raise LoaderError(f"{path!r} is damaged or truncated: {member.name!r}, from byte {at}, has no end")
+                raise SourceError(f"{path!r} is damaged or truncated: {member.name!r}, from byte {at}, has no end")
             if member.isreg() or member.islnk():
                 spans[member.name] = offset, size
                 yield member.name, offset, size
@@ -257,7 +257,7 @@ def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
     # RecursionError: headers of headers. MemoryError: names that claim to exceed memory.
     except (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         cause = str(error) or type(error).__name__
-        raise LoaderError(f"{path!r} is not a tar file, or damaged at byte {at}: {cause}") from error
+        raise SourceError(f"{path!r} is not a tar file, or damaged at byte {at}: {cause}") from error
 
 
 def _has_header(path: str, file: BinaryIO, at: int) -> bool:
@@ -265,11 +265,11 @@ def _has_header(path: str, file: BinaryIO, at: int) -> bool:
     file.seek(at)
     block = file.read(_BLOCK_BYTES)
     if len(block) < _BLOCK_BYTES:
-        raise LoaderError(f"{path!r} is truncated or not fully written: there is no end mark at byte {at}")
+        raise SourceError(f"{path!r} is truncated or not fully written: there is no end mark at byte {at}")
     if block != bytes(_BLOCK_BYTES):
         file.seek(at)
         return True
     while rest := file.read(1 << 20):
         if rest.strip(b"\0"):
-            raise LoaderError(f"{path!r} has data after its end mark at byte {at}: is it several archives in one?")
+            raise SourceError(f"{path!r} has data after its end mark at byte {at}: is it several archives in one?")
     return False

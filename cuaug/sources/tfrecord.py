@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources._example import feature_values, parse_features
 from cuaug.sources._extras import require_module
@@ -69,7 +69,7 @@ class TFRecord(ShardedSource):
         available = sorted({name for index in indexes for name in index.notes["features"]})
         for name in [image, *self.fields]:
             if name not in available:
-                raise LoaderError(
+                raise SourceError(
                     f"the first {_RECORDS_PROBED} records of {paths[0]!r}{' ...' if len(paths) > 1 else ''} have no "
                     f"feature {name!r}; available: {', '.join(map(repr, available[:20]))}"
                 )
@@ -153,24 +153,24 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
     while at < end:
         header = os.pread(fd, _LENGTH_BYTES + _CRC_BYTES, at)
         if len(header) < _LENGTH_BYTES + _CRC_BYTES:
-            raise LoaderError(f"{path!r} is truncated: it ends in the header of record {len(sizes)}, at byte {at}")
+            raise SourceError(f"{path!r} is truncated: it ends in the header of record {len(sizes)}, at byte {at}")
         if masked_crc(header[:_LENGTH_BYTES]) != header[_LENGTH_BYTES:]:
             problem = "is compressed (gzip), which allows no random access: uncompress it"
             if header[:2] != b"\x1f\x8b":
                 problem = f"is no TFRecord file, or damaged: record {len(sizes)}, at byte {at}, has a wrong length"
-            raise LoaderError(f"{path!r} {problem}")
+            raise SourceError(f"{path!r} {problem}")
         (size,) = struct.unpack_from("<Q", header)
         start = at + _LENGTH_BYTES + _CRC_BYTES
         at = start + size + _CRC_BYTES
         if at > end:
-            raise LoaderError(f"{path!r} is truncated: record {len(sizes)} ends at byte {at}, the file at {end}")
+            raise SourceError(f"{path!r} is truncated: record {len(sizes)} ends at byte {at}, the file at {end}")
         offsets.append(start)
         sizes.append(size)
         digest.update(header)
         digest.update(os.pread(fd, _CRC_BYTES, start + size))
     names = _feature_names(fd, offsets[:_RECORDS_PROBED], sizes[:_RECORDS_PROBED])
     if sizes and not names:
-        raise LoaderError(f"{path!r}: its first records are no tf.train.Example")
+        raise SourceError(f"{path!r}: its first records are no tf.train.Example")
     return {"features": names, "digest": digest.hexdigest()}, {
         "offset": np.array(offsets, np.int64),
         "size": np.array(sizes, np.int64),
