@@ -182,11 +182,12 @@ def lut(image: ImageT, table: ArrayLike) -> ImageT:
     return apply(image, lambda plan: transform.write(plan, None))
 
 
-def normalize(image: Any, mean: float | Sequence[float], std: float | Sequence[float]) -> Any:
+def normalize(image: Any, mean: float | Sequence[float], std: float | Sequence[float], inplace: bool = False) -> Any:
     """Computes (v - mean) / std for each channel.
 
     Values are in [0, 1], `std` is above 0. uint8 images are scaled to [0, 1] and become float32; PIL images become a
-    float32 (C, H, W) tensor.
+    float32 (C, H, W) tensor. `inplace` must be False, torchvision's default: inputs are never written to.
     """
+    arguments.not_inplace(inplace)
     transform = Normalize(mean, std)
     return apply(image, lambda plan: transform.write(plan, None))

@@ -122,8 +122,7 @@ def erase(image: ImageT, top: int, left: int, height: int, width: int, value: An
             have length 1. It is rounded for uint8 images.
         inplace: must be False, torchvision's default: inputs are never written to.
     """
-    if arguments.flag("inplace", inplace):
-        raise TransformError("inplace must be False: functions never write to their input; use the returned image")
+    arguments.not_inplace(inplace)
     y, x = (arguments.integer(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
     h, w = (arguments.integer(name, side, 0, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     if np.ndim(value) == 3:

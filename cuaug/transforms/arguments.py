@@ -35,6 +35,7 @@ __all__ = [
     "look_up_table",
     "mask_fill",
     "names",
+    "not_inplace",
     "number",
     "number_or_bounds",
     "numbers",
@@ -134,6 +135,12 @@ def flag(name: str, value: bool) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TransformError(f"{name} must be True or False, not {value!r}")
     return bool(value)
+
+
+def not_inplace(inplace: bool) -> None:
+    """Refuses torchvision's `inplace=True`: a caller would read the input, which no function writes to."""
+    if flag("inplace", inplace):
+        raise TransformError("inplace must be False: functions never write to their input; use the returned image")
 
 
 def to_int(value: Any) -> int:

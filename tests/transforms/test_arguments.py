@@ -108,6 +108,7 @@ FUNCTIONS: list[tuple[str, dict[str, Any], str]] = [
     *[("jpeg", {"quality": v}, f"quality must be an integer from 1 to 100, not {v!r}") for v in (None, 0, 50.9, "x")],
     ("erase", {"top": None, "left": 0, "height": 1, "width": 1}, "top must be an integer .* not None"),
     ("erase", {"top": 0, "left": 0, "height": 1, "width": 1, "inplace": True}, "inplace must be False"),
+    ("normalize", {"mean": 0.5, "std": 0.5, "inplace": True}, "inplace must be False"),
     ("erase", {"top": 0, "left": 0, "height": -1, "width": 1},
      "height must be an integer from 0 to 2147483647, not -1"),
     ("posterize", {"bits": 9}, "bits must be an integer from 0 to 8, not 9"),
