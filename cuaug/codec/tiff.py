@@ -172,7 +172,7 @@ def read_directory(data: bytes, at: int | None = None) -> TiffDirectory:
         DecodeError: it has too many entries.
     """
     begin = _first_offset(data) if at is None else at
-    entries, end = _entries(data, begin)
+    entries, end = _entries(data, begin, bounded=at is not None)
     tags: dict[int, tuple[int, int, bytes]] = {}
     for tag, kind, count, value in entries:
         tags.setdefault(tag, (kind, count, value))
@@ -194,12 +194,13 @@ def _first_offset(data: bytes) -> int:
     return offset
 
 
-def _entries(data: bytes, at: int) -> tuple[list[tuple[int, int, int, bytes]], int]:
+def _entries(data: bytes, at: int, *, bounded: bool = False) -> tuple[list[tuple[int, int, int, bytes]], int]:
     """(tag, type, count, value or offset) of a directory's entries, and the offset behind them."""
     big = _is_big(data)
     count, entry = (Struct(_order(data) + form) for form in (("Q", "HHQ8s") if big else ("H", "HHI4s")))
     (entries,) = count.unpack_from(data, at)
-    if big and entries > _MAX_ENTRIES:
-        raise DecodeError(f"the BigTIFF's first directory has {entries} entries, more than {_MAX_ENTRIES}")
+    if (big or bounded) and entries > _MAX_ENTRIES:
+        kind = "TIFF's next" if bounded else "BigTIFF's first"
+        raise DecodeError(f"the {kind} directory has {entries} entries, more than {_MAX_ENTRIES}")
     at += count.size
     return [entry.unpack_from(data, at + i * entry.size) for i in range(entries)], at + entries * entry.size

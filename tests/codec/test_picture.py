@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import struct
+import time
 import zlib
 
 import cv2
@@ -307,6 +308,18 @@ def test_alpha_is_logged_once(caplog, monkeypatch):
 def test_refused(data, reason):
     with pytest.raises(DecodeError, match=reason):
         read_picture(data, "unchanged", max_pixels=250_000)
+
+
+def test_many_large_directories_are_counted_in_little_time():
+    """A hundred directories of 65,535 entries each may overlap in a small file."""
+    size = 2 + 12 * 65_535
+    data = bytearray(b"II*\0" + struct.pack("<I", 8) + b"\xff\xff" * (size // 2 + 4096))
+    for i in range(100):
+        struct.pack_into("<I", data, 8 + 40 * i + size, 8 + 40 * (i + 1))
+    begin = time.process_time()
+    with pytest.raises(DecodeError):
+        read_header(bytes(data))
+    assert time.process_time() - begin < 2
 
 
 def test_deflate_bombs_stay_small():
