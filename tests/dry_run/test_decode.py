@@ -1,0 +1,78 @@
+"""`cuaug.decode` on the CUDA pipeline gives the CPU's images, from threads that share decoders."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import cuaug
+from cuaug import decoding
+from cuaug import transforms as T
+from cuaug.pipeline.config import choose
+from cuaug.pipeline.cuda import CudaPipeline
+from cuaug.profiling.recorder import Recorder
+
+
+@pytest.fixture
+def on_gpu(fake, monkeypatch):
+    """Makes `decode(device="cuda")` use the CUDA pipeline with fakes."""
+    made = {}
+
+    def shared(device: torch.device, threads: int | None, options: cuaug.DecodeOptions) -> CudaPipeline:
+        key = threads, options
+        if key not in made:
+            config = decoding._config(
+                decoding._Inputs([b""]), T.Compose([]), options, device, stack=False, max_images=decoding._GPU_BATCH
+            )
+            runtime = replace(choose("cpu", 1, 2, 1), device="cuda")
+            made[key] = CudaPipeline(config, Recorder(runtime), 2, torch.device("cpu"))
+        return made[key]
+
+    monkeypatch.setattr(decoding, "_device", lambda device, _: torch.device("cuda" if device == "cuda" else "cpu"))
+    own = decoding._shared_pipeline
+    monkeypatch.setattr(
+        decoding, "_shared_pipeline", lambda device, *key: (shared if device.type == "cuda" else own)(device, *key)
+    )
+    yield made
+    for pipeline in made.values():
+        pipeline.close()
+
+
+CHAIN = T.Compose([T.Resize(24), T.CenterCrop(20), T.Normalize(0.5, 0.25)])
+
+
+def test_the_images_are_those_of_the_cpu(on_gpu, image_files):
+    assert torch.equal(cuaug.decode(image_files[1], device="cuda"), cuaug.decode(image_files[1], device="cpu"))
+    for options in ({}, {"region": (3, 2, 15, 17)}):
+        got, want = (cuaug.decode(image_files, device=device, **options) for device in ("cuda", "cpu"))
+        assert len(got) == len(want) and all(map(torch.equal, got, want))
+        assert got[0].shape[0] == 3
+    got, want = (cuaug.decode(image_files, CHAIN, device=device) for device in ("cuda", "cpu"))
+    torch.testing.assert_close(got, want)
+    assert len(on_gpu) == 1, "one decoder for all calls"
+
+
+def test_damaged_images_and_threads(on_gpu, image_files):
+    Path(image_files[4]).write_bytes(b"no image")
+    with pytest.raises(cuaug.DecodeError) as caught:
+        cuaug.decode(image_files, device="cuda")
+    assert caught.value.index == 4 and caught.value.path == image_files[4]
+    wrong = []
+
+    def work(k: int) -> None:
+        for i in range(k, 30, 3):
+            if i != 4 and not torch.equal(
+                cuaug.decode([image_files[i]], device="cuda")[0], cuaug.decode(image_files[i], device="cpu")
+            ):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
