@@ -106,8 +106,8 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.RandomCrop((13, 9), 4, fill=9), random_crop(13, 9, fill=9)),
         (T.RandomCrop(18, (5, 1), padding_mode="reflect"), random_crop(18, 18, "reflect")),
         (
-            T.RandomCrop(18, (-2, 3), fill=9),
-            lambda image, sides, top, left: random_crop(18, 18, fill=9)(image[:, 2:-2], [0, 3, 0, 3], top, left),
+            T.RandomCrop(16, (-2, 3), fill=9),
+            lambda image, sides, top, left: random_crop(16, 16, fill=9)(image[:, 2:-2], [0, 3, 0, 3], top, left),
         ),
         (T.RandomCrop((50, 7), pad_if_needed=True, fill=(5, 6, 7)), random_crop(50, 7, fill=(5, 6, 7))),
     ],
