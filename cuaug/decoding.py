@@ -376,7 +376,7 @@ def _shared_pipeline(device: torch.device, threads: int | None, options: DecodeO
     runtime = choose(device.type, 1, threads, 1)
     config = _config(_Inputs([b""]), Compose([]), options, device, stack=False, max_images=_GPU_BATCH)
     if device.type == "cpu":
-        pipeline = CpuPipeline(config, Recorder(runtime), runtime.threads)
+        pipeline = CpuPipeline(config, Recorder(runtime), runtime.threads, thread_name="cuaug-decode")
         pipeline.buffer_pool = SeparateBuffers()
         return pipeline
     from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,8 @@ def _samples_per_task(items: Sequence[Item]) -> int:
 class CpuPipeline(Pipeline):
     """Its worker threads read, plan, decode and augment."""
 
-    def __init__(self, config: BatchConfig, recorder: Recorder, threads: int) -> None:
-        super().__init__(config, recorder, threads)
+    def __init__(self, config: BatchConfig, recorder: Recorder, threads: int, **options: Any) -> None:
+        super().__init__(config, recorder, threads, **options)
         self.job_type = _CpuJob
         self.buffer_pool = BufferPool(keep=config.prefetch + _EXTRA_BUFFERS)
         limit = own_memory() // _INDEX_MEMORY_DIVISOR if config.index_bytes is None else config.index_bytes

@@ -24,10 +24,12 @@ class Pipeline:
     #: Receives profiling ranges, as torch.cuda.nvtx.
     ranges: Any = None
 
-    def __init__(self, config: BatchConfig, recorder: Recorder, threads: int) -> None:
+    def __init__(
+        self, config: BatchConfig, recorder: Recorder, threads: int, *, thread_name: str = "cuaug-worker"
+    ) -> None:
         self.config = config
         self.recorder = recorder
-        self.workers = ThreadPool(threads)
+        self.workers = ThreadPool(threads, thread_name)
         self.batch_numbers = itertools.count()
         self.messages = MessageLog()
 

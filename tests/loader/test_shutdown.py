@@ -23,7 +23,8 @@ from tests.loader.pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
 
 
 def workers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith("cuaug")]
+    """The threads of loaders; those of `cuaug.decode` live until the process ends."""
+    return [t for t in threading.enumerate() if t.name.startswith("cuaug") and not t.name.startswith("cuaug-decode")]
 
 
 def own_threads(loader: Loader) -> int:
