@@ -146,14 +146,14 @@ def test_the_same_ranks_make_the_same_steps(last_batch, world_size):
         def batches(loader: Loader) -> list[tuple]:
             return [(b.indices.tolist(), b.valid.tolist(), checksums(b.images), b.epoch) for b in loader]
 
-        with Loader(Memory(29), CHAIN, **options) as loader:
+        with Loader(Memory(29), CHAIN, **options, seed=0) as loader:
             whole = batches(loader)
             following = batches(loader)
         assert len(whole) == len(loader)
         for steps in range(len(whole) + 1):
-            with Loader(Memory(29), CHAIN, **options) as loader:
+            with Loader(Memory(29), CHAIN, **options, seed=0) as loader:
                 state = stopped(loader, steps)
-            with Loader(Memory(29), CHAIN, **options) as loader:
+            with Loader(Memory(29), CHAIN, **options, seed=0) as loader:
                 loader.load_state_dict(state)
                 assert batches(loader) == whole[steps:] and batches(loader) == following
 
