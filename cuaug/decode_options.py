@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cuaug.arguments import flag, fraction, integer, one_of
+from cuaug.errors import ArgumentError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 
-__all__ = ["DecodeOptions"]
+__all__ = ["DecodeOptions", "open_options"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +63,12 @@ class DecodeOptions:
             checked["decode_threads"] = integer("decode_threads", self.decode_threads, 1)
         for name, value in checked.items():
             object.__setattr__(self, name, value)  # NumPy integers become Python ints
+
+
+def open_options(decode: Any) -> DecodeOptions:
+    """The options, or for None the default ones."""
+    if decode is None:
+        return DecodeOptions()
+    if not isinstance(decode, DecodeOptions):
+        raise ArgumentError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
+    return decode

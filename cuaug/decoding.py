@@ -18,7 +18,7 @@ from cuaug._runtime.fork import renew_after_fork
 from cuaug.apply import draw_seed
 from cuaug.arguments import integer
 from cuaug.codec import MessageLog, read_header, thread_decoder
-from cuaug.decode_options import DecodeOptions
+from cuaug.decode_options import DecodeOptions, open_options
 from cuaug.device import resolve_device
 from cuaug.devices import first_size_mismatch
 from cuaug.errors import ArgumentError, DecodeError, SourceError, TransformError
@@ -130,7 +130,7 @@ def decode(
     """
     is_one = not isinstance(paths_or_bytes, (list, tuple))
     inputs = _Inputs([paths_or_bytes] if is_one else paths_or_bytes)
-    options = _with_mode(_checked_options(decode), mode)
+    options = _with_mode(open_options(decode), mode)
     threads = None if threads is None else integer("threads", threads, 1)
     chosen = _device(device, os.environ.get("CUAUG_DEVICE"))
     regions = None if region is None else _Regions(region, len(inputs), is_one)
@@ -299,14 +299,6 @@ def _as_list(transforms: Chain | None) -> list[Transform]:
     return [] if transforms is None else list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 
-def _checked_options(decode: Any) -> DecodeOptions:
-    if decode is None:
-        return DecodeOptions()
-    if not isinstance(decode, DecodeOptions):
-        raise ArgumentError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
-    return decode
-
-
 def _is_plain(chain: Compose) -> bool:
     """Whether a chain makes one image of each, without batch transforms."""
     return len(chain.segments) == 1 and chain.views == 1
@@ -341,19 +333,8 @@ def _config(
     layout: Layout = Layout.CHW,
     max_images: int = 1,
 ) -> BatchConfig:
-    reader = Reader(
-        source,
-        encoded=None,
-        decoded=None,
-        apply_exif=options.apply_exif,
-        max_pixels=options.max_pixels,
-        lossy=options.lossy,
-        max_bytes=options.max_bytes,
-        opened=device.type != "cpu",
-        mode=options.mode,
-    )
     return BatchConfig(
-        reader=reader,
+        reader=Reader(source, options, opened=device.type != "cpu"),
         transforms=chain,
         target_type=None,
         layout=layout,

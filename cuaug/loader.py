@@ -16,7 +16,7 @@ from cuaug._runtime.rank_agreement import RankAgreement
 from cuaug.arguments import flag, function, integer, one_of, seconds
 from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
-from cuaug.decode_options import DecodeOptions
+from cuaug.decode_options import DecodeOptions, open_options
 from cuaug.device import resolve_device
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.interop import type_of
@@ -158,7 +158,7 @@ class Loader:
         self.error_callback = function("error_callback", error_callback)
         self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
         self.timeout_seconds = seconds("timeout_seconds", timeout_seconds)
-        self.decode = _checked_options(decode)
+        self.decode = open_options(decode)
         self.device = resolve_device(device)
         self._runtime = choose(
             self.device.type,
@@ -175,19 +175,8 @@ class Loader:
             apply_exif=options.apply_exif,
             fancy_upsampling=options.fancy_upsampling,
         )
-        reader = Reader(
-            self.source,
-            encoded=self.cache if isinstance(self.cache, EncodedCache) else None,
-            decoded=self.cache if isinstance(self.cache, DecodedCache) else None,
-            apply_exif=options.apply_exif,
-            max_pixels=options.max_pixels,
-            lossy=options.lossy,
-            max_bytes=options.max_bytes,
-            opened=self.device.type != "cpu",
-            mode=options.mode,
-        )
         config = BatchConfig(
-            reader=reader,
+            reader=Reader(self.source, options, self.cache, opened=self.device.type != "cpu"),
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[one_of("layout", layout, _LAYOUTS)],
@@ -407,14 +396,6 @@ class Loader:
 
 def _as_list(transforms: Any) -> list[Any]:
     return list(transforms) if isinstance(transforms, Iterable) else [transforms]
-
-
-def _checked_options(decode: Any) -> DecodeOptions:
-    if decode is None:
-        return DecodeOptions()
-    if not isinstance(decode, DecodeOptions):
-        raise ArgumentError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
-    return decode
 
 
 # These attributes are read again for each batch, and may be set.

@@ -24,6 +24,7 @@ from cuaug.codec import (
     read_other_header,
     read_picture,
 )
+from cuaug.decode_options import DecodeOptions
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
@@ -97,8 +98,7 @@ class Reader:
     """Reads samples from a cache, or from the source.
 
     Args:
-        lossy: whether files may lose depth, bands, pages or frames.
-        mode: as of `DecodeOptions`. Other images than 8-bit RGB are decoded whole, when they are read.
+        options: images of another `mode` than 8-bit RGB are decoded whole, when they are read.
         opened: whether nvImageCodec opens JPEGs at once, as a GPU needs; else it opens them when it decodes them.
 
     Attributes:
@@ -108,27 +108,23 @@ class Reader:
     def __init__(
         self,
         source: Source,
+        options: DecodeOptions,
+        cache: EncodedCache | DecodedCache | None = None,
         *,
-        encoded: EncodedCache | None,
-        decoded: DecodedCache | None,
-        apply_exif: bool,
-        max_pixels: int,
-        max_bytes: int,
         opened: bool,
-        lossy: bool = False,
-        mode: str = "RGB",
     ) -> None:
-        self.source, self.decoded = source, decoded
-        self._encoded = encoded
-        self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
-        self._max_bytes, self._lossy, self._mode = max_bytes, lossy, mode
-        if mode != "RGB":
-            _check_mode(mode, source, is_cached=decoded is not None, on_gpu=opened)
+        self.source = source
+        self._encoded = cache if isinstance(cache, EncodedCache) else None
+        self.decoded = cache if isinstance(cache, DecodedCache) else None
+        self._apply_exif, self._max_pixels, self._opened = options.apply_exif, options.max_pixels, opened
+        self._max_bytes, self._lossy, self._mode = options.max_bytes, options.lossy, options.mode
+        if options.mode != "RGB":
+            _check_mode(options.mode, source, is_cached=self.decoded is not None, on_gpu=opened)
         self.labels = LabelReader(
-            apply_exif=apply_exif,
-            max_pixels=max_pixels,
-            max_bytes=max_bytes,
-            lossy=lossy,
+            apply_exif=options.apply_exif,
+            max_pixels=options.max_pixels,
+            max_bytes=options.max_bytes,
+            lossy=options.lossy,
             path_names=label_path_names(source),
         )
         self._picture_size = optional_method(source, "picture_size")
