@@ -116,7 +116,7 @@ CASES = {
         "T.MultiView([T.RandomResizedCrop((56, 72))] * 4)",
     ],
 }
-#: Base classes, and transforms that change no colour image without targets or clips.
+#: Base classes, and transforms that change no color image without targets or clips.
 HIDDEN = {"BatchTransform", "RandomTransform", "Transform", "CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"} | {
     "ClampBoundingBoxes",
     "ClampKeyPoints",

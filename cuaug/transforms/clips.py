@@ -34,8 +34,8 @@ class UniformTemporalSubsample(Transform):
         self.num_samples = arguments.integer("num_samples", num_samples, 1)
 
     def prepare(self, image: Any) -> Any:
-        if not is_clip(image):
-            return image  # `plan` raises
+        if not is_clip(image) or 0 in image.shape:
+            return image  # `plan` and `open_images` raise
         is_tensor = isinstance(image, torch.Tensor)
         axis = -4 if is_tensor else 1
         # As torchvision: float32, so that the truncated numbers agree.

@@ -112,6 +112,8 @@ def test_what_takes_no_clips_is_refused(tmp_path):
     subsample = T.UniformTemporalSubsample(2)
     with pytest.raises(TransformError, match="UniformTemporalSubsample needs clips"):
         subsample(CLIPS[0])
+    with pytest.raises(TransformError, match="have no pixels"):
+        subsample(CLIPS[:, :0])
     with pytest.raises(TransformError, match="acts on all clips"):
         T.RandomApply([subsample], 1.0)(CLIPS)
     with pytest.raises(TransformError, match="mixes images, not clips"):
