@@ -358,7 +358,7 @@ torchvision 0.29.1 passes 4,548 tests, of which 2,841 pass here. The other 1,707
 | 29 | have integer boxes or keypoints, rounded here and truncated there; or `CenterCrop` and flips, see below |
 | 21 | expect the same object from `Resize` to the same size |
 | 18 | convert boxes to another dtype with `ToDtype` |
-| 17 | expect tv_tensors from `FiveCrop`, `TenCrop` and `ToImage`, or the names of arguments of `erase` |
+| 17 | expect a tuple from `FiveCrop` and `TenCrop`, tv_tensors from `ToImage`, or the argument names of `erase` |
 | 16 | rotate about a `center` with `expand=True` |
 | 13 | call `Lambda` on numbers and strings |
 
