@@ -26,7 +26,7 @@ import torch.distributed
 from cuaug._runtime.distributed import group_rank
 from cuaug.errors import RankError
 
-__all__ = ["RankAgreement", "SharedSeed"]
+__all__ = ["RankAgreement", "SharedSeed", "are_connected"]
 
 log = logging.getLogger("cuaug")
 
@@ -72,6 +72,7 @@ class _Store:
 
 
 _current: _Store | None = None
+_warned: list[bool] = []  # that there is no store
 
 
 def _store_of(rank: int, world_size: int) -> _Store | None:
@@ -80,9 +81,19 @@ def _store_of(rank: int, world_size: int) -> _Store | None:
     if world_size == 1 or group_rank() != (rank, world_size):
         return None
     store = torch.distributed.distributed_c10d._get_default_store()
+    if store is None:  # of MPI
+        if not _warned:
+            _warned.append(True)
+            log.warning("torch.distributed has no store with this backend: the ranks cannot compare what they load")
+        return None
     if _current is None or _current.store is not store:
         _current = _Store(store, rank)
     return _current
+
+
+def are_connected(rank: int, world_size: int) -> bool:
+    """Whether torch.distributed connects these ranks."""
+    return _store_of(rank, world_size) is not None
 
 
 class SharedSeed:

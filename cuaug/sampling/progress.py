@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from cuaug._runtime.distributed import group_rank
-from cuaug._runtime.rank_agreement import SharedSeed
+from cuaug._runtime.rank_agreement import SharedSeed, are_connected
 from cuaug.arguments import integer
 from cuaug.errors import ArgumentError, LoaderError
 from cuaug.sampling import state
@@ -31,7 +30,7 @@ def open_seed(seed: int | None, rank: int, world_size: int) -> int | SharedSeed:
     """
     if seed is not None:
         return integer("seed", seed)
-    if world_size > 1 and group_rank() != (rank, world_size):
+    if world_size > 1 and not are_connected(rank, world_size):
         raise ArgumentError(
             f"seed must be given to each of {world_size} ranks that torch.distributed does not connect, and be equal "
             "on all: pass seed=, or call torch.distributed.init_process_group before making the Loader"
