@@ -6,7 +6,7 @@ names.py         the names that move, stay, belong to instances, or are refused
 fields.py        boxes, keypoints and masks of one sample, from and to the user's arrays
 label_files.py   masks and further pictures in labels, which a Loader reads
 masks.py         masks through the kernels
-convert.py    converts targets when the chain is done
+convert.py       converts targets when the chain is done
 merge.py         merges targets of several images, for mosaics and pasted instances
 """
 

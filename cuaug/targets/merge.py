@@ -16,7 +16,7 @@ from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, UserArray
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import Group
 
-__all__ = ["ParsedTarget", "Placement", "any_along", "merge_mosaic", "merge_pasted"]
+__all__ = ["ParsedTarget", "Placement", "any_along", "merge_mixed", "merge_mosaic", "merge_pasted", "parse_targets"]
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
@@ -24,6 +24,19 @@ Keep = Bools | None
 Size = tuple[int, int]  # (height, width)
 #: x, y of an image's corner on the merged image, and the xyxy region that the image fills there.
 Placement = tuple[int, int, tuple[int, int, int, int]]
+
+
+def parse_targets(
+    name: str, targets: Sequence[Any], size: Size, target_format: Mapping[str, Any]
+) -> list[ParsedTarget]:
+    """The targets of a batch, for a transform of this name; an error has the number of its target."""
+    format, parsed = TargetFormat(**target_format), []
+    for i, target in enumerate(targets):
+        try:
+            parsed.append(ParsedTarget(target, size, format))
+        except TransformError as error:
+            raise type(error)(f"{name}: {error} (target {i} of the batch)") from None
+    return parsed
 
 
 class ParsedTarget:
@@ -174,6 +187,28 @@ def merge_pasted(below: ParsedTarget, above: ParsedTarget, chosen: Bools, covere
             areas = instances.sum(axis=(1, 2)).astype(target.array("area").dtype)
             new["area"] = target.like("area", areas, size)
     return _merge([below, above], rebuilt, size, lambda masks: np.where(covered, masks[1], masks[0]))
+
+
+def merge_mixed(first: ParsedTarget, second: ParsedTarget, size: Size) -> Any:
+    """One target with the instances of two images that are blended into one of that size.
+
+    Raises:
+        TransformError: a target has a class mask, which two images cannot share.
+    """
+
+    def refuse(masks: list[Array]) -> Array:
+        raise TransformError(
+            "class masks of two images do not blend into one: mix them with CutMix of your own, or leave out MixUp"
+        )
+
+    rebuilt = [
+        target.rebuild(
+            np.ones(target.count or 0, dtype=bool),
+            lambda _, field, rows: _rebuild_unmoved(field, rows, size, first.format),
+        )
+        for target in (first, second)
+    ]
+    return _merge([first, second], rebuilt, size, refuse)
 
 
 def any_along(array: Array, *axes: int) -> Bools:

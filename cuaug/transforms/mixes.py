@@ -7,7 +7,7 @@ but neither on the batch size nor on the number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,14 +107,20 @@ class MixUp(_Mix):
     number per class, such as the result of another mix. Tuples are refused: a tuple does not say which field is the
     label.
 
+    Labels that are dicts of boxes, instance masks or keypoints keep the instances of both images, as detectors are
+    trained (Zhang et al. 2019; YOLO, with alpha=32). All else with one row per instance is concatenated too, and the
+    rest stays the sample's own.
+
     Args:
         alpha: Beta(alpha, alpha) draws the weight of a sample's own image and label.
         num_classes: number of classes; required for integer labels.
         p: probability of mixing a sample. The weight of an unmixed sample is 1.
 
     Raises:
-        TransformError: a label has another type, or is no class below `num_classes`.
+        TransformError: a label has another type, or is no class below `num_classes`; or a dict has a class mask.
     """
+
+    reads_targets = True
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         acts = rng.bernoulli(self.p)
@@ -122,7 +128,19 @@ class MixUp(_Mix):
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         lam = params["lam"]
-        return blend([images[:-1], images[1:]], [lam, 1.0 - lam]), self._mix_labels(targets, lam)
+        mixed = blend([images[:-1], images[1:]], [lam, 1.0 - lam])
+        if targets is None or not any(isinstance(target, Mapping) for target in targets):
+            return mixed, self._mix_labels(targets, lam)
+        from cuaug.targets import holds_targets, merge  # these need a device, to move masks
+
+        if not any(map(holds_targets, targets)):
+            return mixed, self._mix_labels(targets, lam)
+        size = int(images.shape[-2]), int(images.shape[-1])
+        parsed = merge.parse_targets(type(self).__name__, targets, size, params["target_format"])
+        merged = list(targets[:-1])
+        for i in np.flatnonzero(lam < 1.0).tolist():
+            merged[i] = merge.merge_mixed(parsed[i], parsed[i + 1], size)
+        return mixed, merged
 
 
 class CutMix(_Mix):

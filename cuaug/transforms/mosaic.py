@@ -6,7 +6,7 @@ number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from cuaug.transforms.base import BatchTransform
 from cuaug.transforms.mixes import blend, use_numpy
 
 if TYPE_CHECKING:
-    from cuaug.targets.merge import ParsedTarget, Placement
+    from cuaug.targets.merge import Placement
 
 __all__ = ["CopyPaste", "Mosaic"]
 
@@ -104,7 +104,7 @@ class Mosaic(BatchTransform):
         merged, parsed = None, None
         if targets is not None:
             merged = list(targets[: len(acts)])
-            parsed = _parse_targets(self, targets, size, params["target_format"])
+            parsed = merge.parse_targets(type(self).__name__, targets, size, params["target_format"])
         for i, (does, top, left) in enumerate(zip(*(params[k].tolist() for k in ("acts", "top", "left")), strict=True)):
             if not does:
                 output[i] = source[i]
@@ -156,7 +156,7 @@ class CopyPaste(BatchTransform):
         if targets is None:
             raise TransformError("CopyPaste needs masks: call the chain with targets, or use labels with masks")
         acts, size = params["acts"], (int(images.shape[-2]), int(images.shape[-1]))
-        parsed = _parse_targets(self, targets, size, params["target_format"])
+        parsed = merge.parse_targets(type(self).__name__, targets, size, params["target_format"])
         alpha, merged = np.zeros((len(acts), 1, *size), dtype=np.float32), list(targets[: len(acts)])
         for i in np.flatnonzero(acts).tolist():
             masks = parsed[i + 1].instance_masks
@@ -179,21 +179,6 @@ def _blur_edge(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
         total = sum(weight * rows[k : k + result.shape[axis]] for k, weight in enumerate(weights))
         result = np.moveaxis(np.asarray(total), 0, axis)
     return result.clip(0.0, 1.0)
-
-
-def _parse_targets(
-    transform: BatchTransform, targets: list[Any], size: tuple[int, int], target_format: Mapping[str, Any]
-) -> list[ParsedTarget]:
-    from cuaug.targets.merge import ParsedTarget
-    from cuaug.targets.names import TargetFormat
-
-    format, parsed = TargetFormat(**target_format), []
-    for i, target in enumerate(targets):
-        try:
-            parsed.append(ParsedTarget(target, size, format))
-        except TransformError as error:
-            raise type(error)(f"{type(transform).__name__}: {error} (target {i} of the batch)") from None
-    return parsed
 
 
 def _grid_placements(size: tuple[int, int], window: tuple[int, int], top: int, left: int) -> list[Placement]:

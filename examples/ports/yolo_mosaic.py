@@ -1,6 +1,6 @@
-"""A YOLO training chain: mosaic, random perspective, HSV, flips and letterbox, with boxes of YOLO's label files.
+"""A YOLO training chain: mosaic, random perspective, HSV, flips, MixUp and letterbox, with boxes of YOLO's label files.
 
-`train_chain` replaces the Mosaic, RandomPerspective, RandomHSV and RandomFlip of a YOLO data set, and `letterbox`
+`train_chain` replaces the Mosaic, RandomPerspective, RandomHSV, RandomFlip and MixUp of a YOLO data set. `letterbox`
 replaces its LetterBox with the gray of 114. Boxes are centers and sizes in pixels; the label files hold shares of the
 image's sides.
 
@@ -52,6 +52,7 @@ def train_chain(size: int = 128) -> T.Compose:
             T.ColorJitter(brightness=0.4, saturation=0.7, hue=0.015),
             T.RandomHorizontalFlip(0.5),
             T.SanitizeBoundingBoxes(min_size=2, min_visibility=0.1),
+            T.MixUp(32.0, p=0.15),
         ],
         box_format="cxcywh",
     )

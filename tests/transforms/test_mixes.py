@@ -289,7 +289,7 @@ def test_mixing_soft_labels_again():
         (T.MixUp(), [[0.5, 0.5], [1.0]], r"labels of MixUp must have one shape, not \[\(1,\), \(2,\)\]"),
         *[
             (T.MixUp(num_classes=3), [label] * 2, "labels of MixUp must be integers or vectors of numbers, not")
-            for label in (None, "cat", {"boxes": [[0, 0, 1, 1]]}, 0.5, [[0, 1], [1, 0]], [[1], [1, 2]])
+            for label in (None, "cat", {"class": 1}, 0.5, [[0, 1], [1, 0]], [[1], [1, 2]])
         ],
         *[
             (
