@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -90,6 +90,7 @@ def test_expanded_sizes_are_pillows(h, w, angle):
 @given(st.integers(2, 40), st.integers(2, 40), st.floats(-180, 180, width=32), st.booleans())
 def test_rotated_pixels_are_pillows(h, w, angle, expand):
     """Nearest, except where Pillow's fixed-point coordinates fall on the border of two pixels."""
+    assume(angle % 45 != 0)  # whole diagonals fall on such borders
     image = noise(h, w)
     got = F.rotate(Image.fromarray(image), angle, expand=expand, fill=40)
     want = Image.fromarray(image).rotate(angle, expand=expand, fillcolor=(40, 40, 40))
