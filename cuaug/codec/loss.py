@@ -64,6 +64,9 @@ def check_samples(data: bytes, image: Any = None, *, can_keep: bool = True) -> N
     """
     loss = _sample_loss(data, image)
     if loss:
+        # Pillow reads deep gray of these formats whole, but deep color in 8 bits.
+        if image is not None and image.format in ("AVIF", "JPEG2000", "PPM") and not image.mode.startswith("I"):
+            can_keep = False
         keeps = 'decode=cuaug.DecodeOptions(mode="unchanged") keeps them' if can_keep else "PNG and TIFF can keep them"
         # Pillow reads few files of further bands.
         lossy = "" if loss.endswith("bands") else ", and DecodeOptions(lossy=True) takes 8 bits of them"

@@ -334,6 +334,17 @@ def test_deflate_bombs_stay_small():
     assert unchanged(bytes(out)).shape == (64, 64, 1)
 
 
+@pytest.mark.parametrize("name", ["ppm 16", "pgm 16"])
+def test_the_remedy_keeps_the_samples(name):
+    """ "unchanged" keeps deep gray of PPM files, but Pillow reads their deep color in 8 bits."""
+    data, _ = LOSSES[name]
+    remedy = 'mode="unchanged"' if name == "pgm 16" else "PNG and TIFF can keep them"
+    with pytest.raises(DecodeError, match=remedy):
+        read_header(data)
+    if name == "pgm 16":
+        np.testing.assert_array_equal(read_picture(data, "unchanged")[..., 0], DEEP[..., 0])
+
+
 def test_a_loader_refuses_losses_unless_allowed():
     class Source:
         def __len__(self):
