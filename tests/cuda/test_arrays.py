@@ -22,6 +22,7 @@ SIZE_CHANGING = (
     T.D4,
     T.RandomResize,
     T.RandomRot90,
+    T.RandomRelativeCrop,
     T.RandomRotation,
     T.RandomShortestSize,
     T.RandomZoomOut,

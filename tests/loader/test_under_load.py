@@ -75,7 +75,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 def test_order_labels_and_counts_hold(count, batch_size, threads, prefetch, source_seconds, consumer_seconds, shuffle):
     """With any durations of reads and of the consumer's steps."""
     source = WatchedSource(count, lambda index: time.sleep(random.random() * source_seconds))
-    options = {"batch_size": batch_size, "shuffle": shuffle}
+    options = {"batch_size": batch_size, "shuffle": shuffle, "seed": 0}
     with (
         Loader(Memory(count), **options, threads=1, prefetch=1) as reference,
         Loader(source, **options, threads=threads, prefetch=prefetch, timeout_seconds=60) as loader,
@@ -280,5 +280,5 @@ list(Loader(Stuck(400), batch_size=4, threads=3, timeout_seconds=1, device="cpu"
 """).ends()
     activity = {"read": "reading sample ", "decode": "decoding (one of )?sample "}[stuck_in]
     assert finished.code == 1, finished.err
-    assert re.match(f"cuaug.errors.LoaderError: {activity}", finished.last_line), finished.err
+    assert re.match(f"cuaug.errors.LoaderTimeoutError: {activity}", finished.last_line), finished.err
     assert finished.err.count("Traceback") == 1
