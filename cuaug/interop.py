@@ -217,6 +217,8 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
 def _open_tensor(tensor: torch.Tensor) -> InputImages:
     if tensor.device.type not in ("cpu", "cuda"):
         raise TransformError(f"image: a tensor must be on the CPU or a CUDA device, not on {tensor.device}")
+    if tensor.is_cuda:
+        _refuse_graph_capture()
     if tensor.requires_grad and torch.is_grad_enabled():
         raise TransformError("image: no gradient flows through transforms: pass image.detach(), or use torch.no_grad()")
     tensor = tensor.detach()
@@ -236,6 +238,16 @@ def _open_tensor(tensor: torch.Tensor) -> InputImages:
 
     layout = Layout.HWC if last else Layout.CHW
     return _make_input(stack.permute(0, 2, 3, 1), layout, layout, tensor, finish)
+
+
+def _refuse_graph_capture() -> None:
+    """Raises inside a CUDA graph capture: each replay would repeat this call's parameters, from reused memory."""
+    if torch.cuda.is_current_stream_capturing():
+        raise TransformError(
+            "image: transforms cannot run while a CUDA graph is captured, since its replays would repeat one call's "
+            "random parameters: transform before the graph, copy the result into the graph's input, as Batch.copy_into "
+            "does, and replay the graph"
+        )
 
 
 def _open_array(
@@ -262,6 +274,8 @@ def _open_array(
 
 def _open_cupy(array: Any) -> InputImages:
     import cupy
+
+    _refuse_graph_capture()
 
     def to_cupy(result: torch.Tensor) -> Any:
         # DLPack makes CuPy's current stream wait for torch's. Nothing keeps torch from reusing the memory before CuPy's

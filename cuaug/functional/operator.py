@@ -180,8 +180,10 @@ def _outside_of_graphs(function: Callable[[], Any]) -> Any:
 
 if not hasattr(torch.ops.cuaug, "functional"):  # it stays where this module is imported anew, as by autoreload
     _LIBRARY = torch.library.Library("cuaug", "FRAGMENT")  # the operator lives as long as this object
-    # Equal calls of a random function differ, so the compiler must not merge them.
-    _LIBRARY.define(f"functional{_SCHEMA}", tags=(torch.Tag.nondeterministic_seeded,))
+    # Equal calls of a random function differ, so the compiler must not merge them. mode="reduce-overhead" must not
+    # capture them in a CUDA graph; older versions of torch lack that tag.
+    _TAGS = [torch.Tag.nondeterministic_seeded, *filter(None, [getattr(torch.Tag, "cudagraph_unsafe", None)])]
+    _LIBRARY.define(f"functional{_SCHEMA}", tags=_TAGS)
     _LIBRARY.impl("functional", _run, "CompositeExplicitAutograd")
     _register_fake: Any = getattr(torch.library, "register_fake", None) or torch.library.impl_abstract  # torch 2.3
     _register_fake("cuaug::functional", _fake, lib=_LIBRARY)

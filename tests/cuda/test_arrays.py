@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from cuaug import functional as F
 from cuaug import transforms as T
+from cuaug.errors import TransformError
 from tests.transforms.cases import CASES
 
 pytestmark = pytest.mark.cuda
@@ -122,6 +125,28 @@ def test_the_current_torch_stream_is_used():
         late.zero_()
     stream.synchronize()
     assert torch.equal(got.cpu(), want)
+
+
+REFUSED = [CHAIN, T.MixUp(num_classes=5), partial(F.resize, size=8), partial(F.erase, top=1, left=1, height=2, width=2)]
+
+
+@pytest.mark.parametrize("function", REFUSED, ids=["chain", "mix", "resize", "erase"])
+def test_transforms_are_refused_while_a_graph_is_captured(function, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    images, labels = stack(), [torch.arange(12) % 5] * isinstance(function, T.MixUp)
+    function(images, *labels)  # on the CPU nobody asks
+    with pytest.raises(TransformError, match=r"^image: transforms cannot run .* Batch\.copy_into"):
+        function(images.cuda(), *labels)
+
+
+def test_a_captured_graph_holds_no_transform():
+    images = stack().cuda()
+    F.horizontal_flip(images)
+    torch.cuda.synchronize()
+    for function in (CHAIN, F.horizontal_flip):
+        with pytest.raises(TransformError, match="CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            function(images)
+    assert F.horizontal_flip(images).equal(images.flip(-1)), "nothing is left of the captures"
 
 
 def test_several_threads_load_and_launch_the_kernels_at_once():

@@ -15,6 +15,7 @@ PROGRAMS = "starts other programs, which have no fake GPU"
 EXCLUDED = {
     "tests/codec/test_processes.py": PROGRAMS,
     "tests/cuda/test_arrays.py::test_a_chain_that_draws_from_a_generator": "needs a torch.Generator on a GPU",
+    "tests/cuda/test_arrays.py::test_a_captured_graph_holds_no_transform": "needs a CUDA graph",
     "tests/cuda/test_arrays.py::test_cupy": "needs CuPy arrays",
     "tests/cuda/test_decoding.py::test_damaged_scans": DECODER,
     "tests/cuda/test_kernels.py": "compares CUDA kernels with the CPU build, which replaces them here",

@@ -215,6 +215,7 @@ def pytest_configure(config: pytest.Config) -> None:
         get_device_name=lambda device=None: "fake GPU",
         host_memory_stats=lambda device=None: {"num_host_alloc": 0},
         is_available=lambda: True,
+        is_current_stream_capturing=lambda: False,
         memory_allocated=lambda device=None: 0,
         memory_reserved=lambda device=None: 0,
         memory_stats=lambda device=None: {"num_device_alloc": 0},

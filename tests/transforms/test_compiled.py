@@ -193,3 +193,8 @@ def test_errors_come_when_the_graph_is_made(function, message):
 def test_the_import_of_functions_does_not_import_the_compiler():
     code = "import sys, cuaug.functional; assert 'torch._dynamo' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="older versions of torch lack the tag")
+def test_the_compiler_keeps_functions_out_of_cuda_graphs():
+    assert torch.Tag.cudagraph_unsafe in torch.ops.cuaug.functional.default.tags
