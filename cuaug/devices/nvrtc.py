@@ -10,17 +10,46 @@ from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug._runtime.trusted_files import UntrustedError, cache_directory, warn_once
 from cuaug.errors import DeviceError
 
-__all__ = ["cached", "compile", "options", "sources"]
+__all__ = ["cached", "code_target", "compile", "options", "sources"]
 
 _HEADERS = ("*.h", "ops.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_BYTES = 1 << 28  # limit for a file of machine code; usual: 1 MB
+# GPUs that share a chip with a CPU (Jetson, Thor) run no machine code of other GPUs, and other GPUs run none of theirs.
+_INTEGRATED = frozenset({53, 62, 72, 87, 88, 101, 110})
 
 
-def options(arch: int | str) -> list[str]:
-    """NVRTC options for compute capability `arch` (75, 80, ...)."""
+def code_target(arch: int | str) -> str:
+    """NVRTC's name for the code that runs on compute capability `arch` (75, 80, ...).
+
+    It is machine code ("sm_90") of `arch`, or of an earlier one with the same major version, which is compatible. Else
+    it is PTX ("compute_90") of the newest earlier one, which the driver compiles.
+
+    Reference: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+
+    Raises:
+        DeviceError: CuPy or NVRTC is not installed, or NVRTC no longer knows such an old GPU.
+    """
+    nvrtc, arch = _nvrtc(), int(arch)
+    known = nvrtc.getSupportedArchs()
+    if arch in known:
+        return f"sm_{arch}"
+    earlier = [other for other in known if other < arch and other not in _INTEGRATED]
+    if not earlier:
+        version = ".".join(map(str, nvrtc.getVersion()))
+        raise DeviceError(
+            f"NVRTC {version} compiles for compute capability {min(known) / 10} and newer, but this GPU has "
+            f"{arch / 10}: install torch and cuaug for an earlier version of CUDA, or use device='cpu'"
+        )
+    newest = max(earlier)
+    is_compatible = newest // 10 == arch // 10 and arch not in _INTEGRATED
+    return f"sm_{newest}" if is_compatible else f"compute_{newest}"
+
+
+def options(target: str) -> list[str]:
+    """NVRTC options for a target of `code_target`."""
     return [
-        f"--gpu-architecture=sm_{arch}",
+        f"--gpu-architecture={target}",
         "--std=c++17",
         # Like -ffp-contract=off of the CPU build: products and sums are rounded one by one on every device.
         "--fmad=false",
@@ -39,38 +68,41 @@ def sources() -> tuple[str, dict[str, str]]:
 
 
 def compile(arch: int | str) -> tuple[bytes, str]:
-    """Machine code (a cubin) for compute capability `arch`, and the compiler's log.
+    """Machine code (a cubin) or PTX for compute capability `arch`, and the compiler's log.
 
     Raises:
-        DeviceError: CuPy or NVRTC is not installed, or the kernels do not compile.
+        DeviceError: as of `code_target`, or the kernels do not compile.
     """
-    nvrtc = _nvrtc()
+    nvrtc, target = _nvrtc(), code_target(arch)
     text, headers = sources()
     program = nvrtc.createProgram(
         text, "cuda/augment.cu", [header.encode() for header in headers.values()], [name.encode() for name in headers]
     )
     try:
         try:
-            nvrtc.compileProgram(program, options(arch))
+            nvrtc.compileProgram(program, options(target))
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
-            raise DeviceError(f"NVRTC cannot compile the kernels for sm_{arch}: {error}\n{log}") from error
-        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+            raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}\n{log}") from error
+        code = nvrtc.getCUBIN(program) if target.startswith("sm_") else nvrtc.getPTX(program)
+        return code, nvrtc.getProgramLog(program)
     finally:
         nvrtc.destroyProgram(program)
 
 
 def cached(arch: int | str) -> bytes:
-    """Machine code of `compile(arch)`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
+    """The code of `compile(arch)`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
 
     Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
     sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
     have written is not loaded (cuaug/_runtime/trusted_files.py).
     """
     text, headers = sources()
+    target = code_target(arch)
     version = ".".join(map(str, _nvrtc().getVersion()))
-    recipe = "\0".join([text, *headers.values(), *options(arch), version])
-    name = f"augment-sm_{arch}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.cubin"
+    recipe = "\0".join([text, *headers.values(), *options(target), version])
+    suffix = "cubin" if target.startswith("sm_") else "ptx"
+    name = f"augment-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
     try:
         with cache_directory(make=False) as directory:
             kept = directory.read(name, limit=_MAX_BYTES)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cuaug._runtime import trusted_files
+from cuaug.commands.doctor import checks
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan.layout import AXIS, GRID, OP, SAMPLE
@@ -74,6 +75,88 @@ def test_a_mistake_in_the_kernels_is_reported_with_the_log(monkeypatch):
     )
     with pytest.raises(DeviceError, match=r'identifier "nonsense" is undefined'):
         nvrtc.compile(80)
+
+
+# What NVRTC knows, by version of CUDA.
+KNOWN = {
+    (12, 8): (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 120),
+    (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+}
+
+
+@pytest.fixture
+def known_to(monkeypatch):
+    """Limits NVRTC to the architectures of a version."""
+    real = nvrtc._nvrtc()
+
+    class Limited:
+        def __init__(self, version):
+            self.version = version
+
+        def getSupportedArchs(self):
+            return KNOWN[self.version]
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    return lambda version: monkeypatch.setattr(nvrtc, "_nvrtc", lambda: Limited(version))
+
+
+@pytest.mark.parametrize(
+    ("version", "arch", "target"),
+    [
+        ((12, 8), 90, "sm_90"),
+        ((12, 8), "103", "sm_100"),  # B300; sm_101 is machine code for Thor only
+        ((12, 8), "121", "sm_120"),  # GB10
+        ((12, 8), 110, "compute_100"),  # Thor
+        ((12, 8), 88, "compute_86"),
+        ((12, 8), 130, "compute_120"),  # not made yet
+        ((13, 0), 121, "sm_121"),
+        ((13, 0), 122, "sm_121"),
+        ((13, 0), 101, "compute_100"),
+        ((13, 0), 87, "sm_87"),
+    ],
+)
+def test_targets_that_the_gpu_runs(known_to, version, arch, target):
+    known_to(version)
+    assert nvrtc.code_target(arch) == target
+
+
+def test_gpus_that_nvrtc_has_dropped_are_refused(known_to):
+    known_to((13, 0))
+    with pytest.raises(DeviceError, match=r"compute capability 7\.5 and newer, but this GPU has 7\.0: install"):
+        nvrtc.code_target(70)
+
+
+@pytest.fixture
+def one_kernel(monkeypatch):
+    """Replaces the kernels by a small one."""
+    text = """extern "C" __global__ void augment(float* x, double* y) {
+        x[0] = x[1] * x[2] + x[3], x[4] = x[5] / x[6], x[7] = sqrtf(x[8]);
+        y[0] = y[1] * y[2] - y[3];
+    }"""
+    monkeypatch.setattr(nvrtc, "sources", lambda: (text, {}))
+
+
+def test_code_for_gpus_newer_than_nvrtc(known_to, one_kernel, monkeypatch, tmp_path):
+    known_to((12, 8))
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path))
+    machine_code, ptx = nvrtc.cached(103), nvrtc.cached(130)
+    assert machine_code[:4] == b"\x7fELF" and machine_code == nvrtc.cached(100)
+    assert b"\n.target sm_120\n" in ptx and b".entry augment(" in ptx
+    names = sorted(re.sub("-[0-9a-f]{32}", "", path.name) for path in tmp_path.iterdir())
+    assert names == ["augment-compute_120.ptx", "augment-sm_100.cubin"]
+
+
+def test_the_doctor_says_which_target_was_taken(known_to, monkeypatch):
+    known_to((12, 8))
+    monkeypatch.setattr(nvrtc, "cached", lambda arch: b"")
+    texts = []
+    for arch in (90, 103, 130):
+        monkeypatch.setattr(checks, "_gpu_architecture", lambda arch=arch: arch)
+        texts.append(checks._nvrtc().partition("kernels ")[2].partition(" compiled")[0])
+    of_it = "the newest that this NVRTC has for it,"
+    assert texts == ["for sm_90", f"for sm_103 as sm_100, {of_it}", f"for sm_130 as compute_120, {of_it}"]
 
 
 @pytest.fixture

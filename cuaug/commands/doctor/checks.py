@@ -137,7 +137,9 @@ def _nvrtc() -> str:
         raise Broken(str(error), _extra()) from error
     seconds = time.perf_counter() - start
     if arch:
-        return f"{version}; kernels for sm_{arch} compiled or loaded from the cache in {seconds:.1f} s"
+        target = nvrtc.code_target(arch)
+        taken = "" if target == f"sm_{arch}" else f" as {target}, the newest that this NVRTC has for it,"
+        return f"{version}; kernels for sm_{arch}{taken} compiled or loaded from the cache in {seconds:.1f} s"
     return f"{version}; kernels compiled for sm_90, as a test, in {seconds:.1f} s"
 
 
