@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import struct
 from typing import Any
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
@@ -84,10 +85,23 @@ def compile(arch: int | str) -> tuple[bytes, str]:
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}\n{log}") from error
-        code = nvrtc.getCUBIN(program) if target.startswith("sm_") else nvrtc.getPTX(program)
+        code = _whole_elf(nvrtc.getCUBIN(program)) if target.startswith("sm_") else nvrtc.getPTX(program)
         return code, nvrtc.getProgramLog(program)
     finally:
         nvrtc.destroyProgram(program)
+
+
+def _whole_elf(cubin: bytes) -> bytes:
+    """The cubin with its last byte, which CuPy's `getCUBIN` cuts off as if it ended a string (14.2)."""
+    program_headers, section_headers = struct.unpack_from("<2Q", cubin, 32)
+    program_header, programs, section_header, sections = struct.unpack_from("<4H", cubin, 54)
+    program_end = program_headers + program_header * programs
+    end = max(program_end, section_headers + section_header * sections)
+    if len(cubin) == end - 1 == program_end - 1:
+        return cubin + b"\0"  # the high byte of the last segment's alignment
+    if len(cubin) < end:
+        raise DeviceError(f"CuPy returned {len(cubin)} of {end} bytes of machine code: install CuPy 14.2")
+    return cubin
 
 
 def cached(arch: int | str) -> bytes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -52,7 +54,7 @@ def test_structs_have_the_size_of_the_dtypes(monkeypatch):
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_compiles_without_spills(arch, record_property):
     cubin, log = nvrtc.compile(arch)
-    assert cubin[:4] == b"\x7fELF" and b"augment" in cubin
+    assert cubin[:4] == b"\x7fELF" and b"augment" in cubin and len(cubin) == elf_end(cubin)
     record_property("cubin_bytes", len(cubin))
     kernels = usage(log)
     record_property("usage", kernels)
@@ -136,6 +138,64 @@ def one_kernel(monkeypatch):
         y[0] = y[1] * y[2] - y[3];
     }"""
     monkeypatch.setattr(nvrtc, "sources", lambda: (text, {}))
+
+
+def test_options_keep_the_bits(one_kernel):
+    """Each operation rounds once, to nearest; nothing is fused, approximated or flushed to zero."""
+    assert "--fmad=false" in nvrtc.options("sm_90")
+    loose = re.compile("fast|ftz|prec-|fmad=true|Ofast|dopt|maxrregcount=(?!128)")
+    assert not [option for option in nvrtc.options("sm_90") if loose.search(option)]
+    assert float_operations(ptx()) == {
+        *("mul.rn.f32", "add.rn.f32", "div.rn.f32", "sqrt.rn.f32"),
+        *("mul.rn.f64", "sub.rn.f64"),
+    }
+
+
+def ptx() -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc, "code_target", lambda arch: f"compute_{arch}")
+        return nvrtc.compile(90)[0].decode()
+
+
+def float_operations(ptx: str) -> set[str]:
+    """The arithmetic instructions on floats in PTX."""
+    names = "mul|add|sub|fma|mad|div|rcp|sqrt|rsqrt|ex2|lg2|sin|cos|tanh"
+    return set(re.findall(rf"\b((?:{names})\.[a-z0-9.]*(?:f16|f16x2|bf16|bf16x2|f32|f64))\b", ptx))
+
+
+@pytest.mark.slow
+def test_kernels_round_every_operation():
+    rounded = re.compile(r"(mul|add|sub|div|sqrt|rcp)\.rn\.f(32|64)")
+    found = float_operations(ptx())
+    assert "mul.rn.f32" in found and not [name for name in found if not rounded.fullmatch(name)]
+
+
+def elf_end(cubin: bytes) -> int:
+    """The end of the last section, segment or table of an ELF file of 64 bits."""
+    segments_at, sections_at = struct.unpack_from("<QQ", cubin, 0x20)
+    segment_size, segments, section_size, sections = struct.unpack_from("<HHHH", cubin, 0x36)
+    ends = [segments_at + segments * segment_size, sections_at + sections * section_size]
+    for at in range(sections_at, ends[1], section_size):
+        kind, offset, size = struct.unpack_from("<4xI16xQQ", cubin, at)
+        ends.append(0 if kind == 8 else offset + size)  # SHT_NOBITS has no bytes in the file
+    for at in range(segments_at, ends[0], segment_size):
+        offset, size, alignment = struct.unpack_from("<8xQ16xQ8xQ", cubin, at)
+        assert alignment in (0, 1, 2, 4, 8, 16, 32, 64, 128)  # the last one holds the file's last byte
+        ends.append(offset + size)
+    return max(ends)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_machine_code_is_a_whole_elf_file(one_kernel, arch, tmp_path):
+    cubin, _ = nvrtc.compile(arch)
+    assert len(cubin) == elf_end(cubin)
+    assert nvrtc._whole_elf(cubin) == nvrtc._whole_elf(cubin[:-1]) == cubin, "with and without CuPy's mistake"
+    with pytest.raises(DeviceError, match="machine code: install CuPy"):
+        nvrtc._whole_elf(cubin[:-2])
+    if readelf := shutil.which("readelf"):
+        (tmp_path / "cubin").write_bytes(cubin)
+        report = subprocess.run([readelf, "-hlS", tmp_path / "cubin"], capture_output=True, text=True)
+        assert "Program Headers:" in report.stdout and "Error" not in report.stderr, report.stderr
 
 
 def test_code_for_gpus_newer_than_nvrtc(known_to, one_kernel, monkeypatch, tmp_path):
