@@ -30,7 +30,7 @@ class Batch(tuple[torch.Tensor, Any]):
     Attributes:
         images: (N, C, H, W) on the loader's device. With V views (N, V, C, H, W); with views of several sizes a tuple
             of these, one per size. With `stack=False` a list of N images (C, H, W).
-        labels: the labels merged by `collate`, usually a CPU tensor (N, ...).
+        labels: the labels merged by `collate`, usually a tensor (N, ...), on the loader's `labels_device`.
         indices: (N,) int64 on the CPU, the samples' indices in the source.
         valid: (N,) bool on the CPU. False for padding (`last_batch="pad"`) and for replacements of damaged samples
             (`on_error="replace"`). Over an epoch and all ranks, each undamaged sample is valid once.

@@ -9,9 +9,9 @@ import torch
 
 from cuaug._runtime.distributed import own_gpu
 from cuaug.codec import gpu_decodes
-from cuaug.errors import DeviceError
+from cuaug.errors import ArgumentError, DeviceError
 
-__all__ = ["resolve_device"]
+__all__ = ["resolve_device", "resolve_labels_device"]
 
 log = logging.getLogger("cuaug")
 
@@ -47,3 +47,18 @@ def resolve_device(device: str | torch.device | None) -> torch.device:
         log.warning("using the CPU, although torch sees a GPU: %s (run `python -m cuaug doctor`)", reason)
         return torch.device("cpu")
     raise DeviceError(f"cannot use {device}: {reason} (run `python -m cuaug doctor`)")
+
+
+def resolve_labels_device(labels_device: str | torch.device | None, device: torch.device) -> torch.device:
+    """The device of a loader's labels: the loader's `device`, or the CPU.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    cpu = torch.device("cpu")
+    for allowed in (device, torch.device(device.type), cpu):
+        if labels_device in (None, allowed, str(allowed)):
+            return cpu if allowed == cpu else device
+    raise ArgumentError(
+        f"labels_device must be None, which is the loader's device ({device}), or 'cpu', not {labels_device!r}"
+    )

@@ -17,7 +17,7 @@ from cuaug.arguments import flag, function, integer, one_of, seconds
 from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.decode_options import DecodeOptions, open_options
-from cuaug.device import resolve_device
+from cuaug.device import resolve_device, resolve_labels_device
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.interop import type_of
 from cuaug.labels import LabelDtypes, collate
@@ -88,13 +88,14 @@ class Loader:
         timeout_seconds: limit for one read or decode task while the loop waits, in seconds. A task is one read, up to
             eight small images on the CPU, or a batch on a GPU. None: no limit.
         collate_fn: merges the list of a batch's labels into one object. None: `cuaug.collate`.
+        labels_device: device of the tensors in the labels. None: the loader's device. "cpu" keeps them on the CPU.
         cache: "encoded" keeps encoded files in memory, "decoded" keeps pixels. `EncodedCache` and `DecodedCache` set
             limits, a reduced image size and a folder. The first epoch fills the cache.
         decode: `cuaug.DecodeOptions`: EXIF, chroma upsampling, size limits, the JPEG index, GPU decoding.
 
     Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
-    keep, and a CPU tensor of labels. Chains with several views add an axis, see `Batch`. Boxes, masks and keypoints in
-    the labels move with their images; labels that are dicts of targets stay a list, see `cuaug.targets`.
+    keep, and a tensor of labels. Chains with several views add an axis, see `Batch`. Boxes, masks and keypoints in the
+    labels move with their images; labels that are dicts of targets stay a list, see `cuaug.targets`.
 
     Each iteration is the next epoch, from its first batch on; `set_epoch` chooses another. `state_dict` and
     `load_state_dict` resume in mid-epoch, on any number of ranks. The ranks of torch.distributed iterate together: each
@@ -133,6 +134,7 @@ class Loader:
         max_errors: int | None = None,
         timeout_seconds: float | None = 300.0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        labels_device: str | torch.device | None = None,
         cache: Literal["encoded", "decoded"] | EncodedCache | DecodedCache | None = None,
         decode: DecodeOptions | None = None,
     ) -> None:
@@ -160,6 +162,7 @@ class Loader:
         self.timeout_seconds = seconds("timeout_seconds", timeout_seconds)
         self.decode = open_options(decode)
         self.device = resolve_device(device)
+        self.labels_device = resolve_labels_device(labels_device, self.device)
         self._runtime = choose(
             self.device.type,
             self.batch_size,
@@ -191,6 +194,7 @@ class Loader:
             on_error=on_error,
             collate=collate if collate_fn is None else function("collate_fn", collate_fn),
             label_dtypes=LabelDtypes(getattr(self.source, "labels", None)) if collate_fn is None else None,
+            uploads_labels=labels_device is None or self.labels_device.type != "cpu",
         )
         self._recorder = Recorder(self._runtime)
         self._pipeline = self._make_pipeline(config)

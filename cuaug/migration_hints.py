@@ -14,7 +14,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _THREADS = "threads= sets their number; they are threads, not processes"
 _EPOCHS = "not needed: each `for` loop is the next epoch"
 _LAST = 'last_batch="drop", "partial" (the default) or "pad"'
-_ON_DEVICE = "not needed: images are on the Loader's device"
+_ON_DEVICE = "not needed: images and labels are on the Loader's device"
 _RANK = "not needed under torchrun; else rank= and world_size="
 LOADER_ARGUMENTS = {
     # cuaug.DecodeOptions
@@ -68,9 +68,7 @@ LOADER_ARGUMENTS = {
 
 #: Attributes of DataLoader and of tensors that a Loader lacks. Lightning would rebuild a loader that has a `dataset`.
 LOADER_ATTRIBUTES = {
-    **dict.fromkeys(
-        ("to", "cuda", "cpu"), "batches are made on Loader(device=...); batch.to(device) moves a batch's labels too"
-    ),
+    **dict.fromkeys(("to", "cuda", "cpu"), "batches are made on Loader(device=...); batch.to(device) moves a batch"),
     "collate_fn": "Loader(collate_fn=...) merges labels",
     "dataset": "loader.source has the samples, and len(loader.source) their number",
     "drop_last": "see loader.last_batch",
@@ -78,7 +76,7 @@ LOADER_ATTRIBUTES = {
     "imgs": "see loader.source.paths and loader.source.labels",
     "num_workers": "see loader.threads",
     "persistent_workers": "threads live as long as the Loader",
-    "pin_memory": "images are on loader.device",
+    "pin_memory": "images and labels are on loader.device",
     "prefetch_factor": "see loader.prefetch, in batches",
     "samples": "see loader.source.paths and loader.source.labels",
     "targets": "loader.source.label(i) gives each label, where the source stores labels",

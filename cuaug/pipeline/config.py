@@ -47,6 +47,7 @@ class BatchConfig:
     on_error: str
     collate: Callable[[list[Any]], Any]
     label_dtypes: LabelDtypes | None = None
+    uploads_labels: bool = True
 
     def __post_init__(self) -> None:
         self.check()

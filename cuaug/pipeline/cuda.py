@@ -31,6 +31,7 @@ from cuaug.interop import dtype_of
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.decode_autotune import DecodeAutotuner
 from cuaug.pipeline.job import Job
+from cuaug.pipeline.label_upload import upload_labels
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item, PendingCacheEntry, plan_shrinking
@@ -379,13 +380,20 @@ class _CudaJob(Job):
             produce()
 
     def _record_ready(self) -> None:
+        # On the producer's stream: the event comes after all work on the images and after the labels' copy.
+        assert self._batch is not None
+        self._label_memory: torch.Tensor | None = None
+        if self.config.uploads_labels:
+            labels, self._label_memory = upload_labels(self._batch.labels, self.pipeline.producer.device)
+            self._batch = self._batch._replace(labels=labels)
         self._ready = torch.cuda.Event()
-        self._ready.record()  # on the producer's stream, after all work on the images
+        self._ready.record()
 
     def take(self) -> Batch:
         batch = super().take()
         current = torch.cuda.current_stream(self.pipeline.producer.device)
         current.wait_event(self._ready)
-        for tensor in each_tensor(batch.images):
+        memory, self._label_memory = self._label_memory, None
+        for tensor in (*each_tensor(batch.images), *([] if memory is None else [memory])):
             tensor.record_stream(current)
         return batch

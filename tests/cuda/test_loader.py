@@ -45,7 +45,7 @@ def test_png_files_give_the_same_bits_as_on_the_cpu(layout, dtype):
         for _ in range(2):
             for (got, labels), (want, cpu_labels) in zip(gpu, cpu, strict=True):
                 assert got.device.type == "cuda" and got.dtype == dtype and got.stride() == want.stride()
-                assert labels.tolist() == cpu_labels.tolist() and not labels.is_cuda
+                assert labels.tolist() == cpu_labels.tolist() and labels.is_cuda
                 assert torch.equal(got.cpu(), want)
 
 
@@ -96,7 +96,7 @@ def test_thousands_of_labels_follow_their_images():
     with Loader(Bytes(*files), [T.RandomResizedCrop(24)], batch_size=96, shuffle=True, device="cuda", seed=0) as loader:
         for _ in range(4):
             for images, labels in loader:
-                want = torch.from_numpy(colors[labels.numpy()]).cuda().short()[:, :, None, None]
+                want = torch.from_numpy(colors[labels.cpu().numpy()]).cuda().short()[:, :, None, None]
                 assert (images.short() - want).abs().max().item() <= 8
                 seen += len(labels)
     assert seen == 4 * len(colors)
@@ -168,7 +168,7 @@ def test_a_batch_deleted_while_queued_work_reads_it(side):
                 del images
             stream.synchronize()
             for means, labels in sums:
-                assert (means.cpu() - (40 + 3 * labels)).abs().max().item() <= 2
+                assert (means.cpu() - (40 + 3 * labels.cpu())).abs().max().item() <= 2
 
 
 def test_a_consumer_on_a_side_stream_waits_for_the_producer():
@@ -202,7 +202,7 @@ def test_a_captured_graph_reads_batches():
             graph.replay()
             results.append((sums.clone(), batch))
         for got, batch in results:
-            assert got.equal(batch.images.double().sum(dim=(1, 2, 3)) + batch.labels.cuda())
+            assert got.equal(batch.images.double().sum(dim=(1, 2, 3)) + batch.labels)
 
 
 def test_reserved_memory_is_flat_over_epochs():

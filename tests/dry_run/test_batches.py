@@ -12,12 +12,18 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
+from cuaug.batch import each_tensor
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from tests.codec.test_messages import GAMMA, PRINTED
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder
 from tests.support.run_plans import assert_same
+
+
+def memories(batches: list[cuaug.Batch]) -> list[int]:
+    """The addresses of the batches' images and labels, in order."""
+    return [tensor.data_ptr() for batch in batches for tensor in (*each_tensor(batch.images), batch.labels)]
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -45,7 +51,7 @@ def test_views_of_several_sizes_take_one_launch(loader_on, image_files, fake):
             assert len(got) == len(want) == 2
             assert_same(got[0], want[0])
             assert_same(got[1], want[1])
-        assert fake.torch.consumer.recorded == [images.data_ptr() for batch in batches for images in batch.images]
+        assert fake.torch.consumer.recorded == memories(batches)
         replaced = 2 if on_error == "replace" else 0
         assert len(fake.kernel.launches) == len(batches) + replaced
 
@@ -61,14 +67,14 @@ def test_images_of_any_size(loader_on, image_files, fake, on_error):
     for (got, _), (want, _) in zip(batches, cpu, strict=True):
         for got_image, want_image in zip(got, want, strict=True):
             assert_same(got_image, want_image)
-    assert fake.torch.consumer.recorded == [image.data_ptr() for batch in batches for image in batch.images]
+    assert fake.torch.consumer.recorded == memories(batches)
 
 
 def test_the_consumers_stream_waits_for_every_batch(loader_on, image_files, fake):
     """The allocator knows that stream, too: the next batch must not reuse the memory while it is read."""
     batches, consumer = list(loader_on(True, image_files, CHAIN, batch_size=10)), fake.torch.consumer
-    assert len(batches) == len(consumer.waited) == len(consumer.recorded) == 4
-    assert [batch.images.data_ptr() for batch in batches] == consumer.recorded
+    assert len(batches) == len(consumer.waited) == 4
+    assert memories(batches) == consumer.recorded
 
 
 def test_the_gpu_decodes_jpegs(loader_on, tmp_path):

@@ -43,7 +43,7 @@ BARRIERS = [
 @pytest.mark.parametrize("chain", [CHAIN, BARRIERS], ids=["fused", "with barriers"])
 @pytest.mark.parametrize("decoded", [False, True], ids=["files", "pixels"])
 def test_after_warm_up_only_images_take_memory(loader_on, image_files, fake, monkeypatch, chain, decoded):
-    """No pinned memory is allocated; on the device, only each batch's images."""
+    """On the device, only each batch's images and labels; pinned, only the labels."""
     monkeypatch.setattr(cuda, "_MAX_ZEROS_BYTES", 4 << 10)
     files = PixelSource(image_files) if decoded else image_files
     loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
@@ -51,7 +51,8 @@ def test_after_warm_up_only_images_take_memory(loader_on, image_files, fake, mon
         list(loader)
     fake.torch.allocations.clear()
     sizes = sorted(len(batch.images) for _ in range(4) for batch in loader)
-    assert sorted(fake.torch.allocations) == [("device", n * 3 * 24 * 24 * 2) for n in sizes]
+    images, labels = [("device", n * 3 * 24 * 24 * 2) for n in sizes], [("pinned", 64)] * len(sizes)
+    assert sorted(fake.torch.allocations) == images + labels
 
 
 class PendingEvent(FakeEvent):
@@ -147,7 +148,7 @@ def test_one_upload_per_batch(loader_on, image_files, fake, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, *a, **o: (copies.append(len(self)), copy(self, *a, **o))[1])
     png = [path for path in image_files if path.endswith("png")]
     for files, uploads in ((png[:16], 1), (PixelSource(png[:16]), 2)):
-        loader = loader_on(True, files, CHAIN, batch_size=8)
+        loader = loader_on(True, files, CHAIN, batch_size=8, labels_device="cpu")
         copies.clear()
         assert len(list(loader)) == 2 and len(copies) == 2 * uploads
 

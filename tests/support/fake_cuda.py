@@ -21,6 +21,7 @@ from cuaug.codec import CpuDecoder
 from cuaug.devices import cuda, streams
 from cuaug.errors import DecodeError
 from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline import label_upload
 from cuaug.plan.layout import SAMPLE
 from cuaug.profiling import cuda_events
 
@@ -223,6 +224,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     entries = cuda.Kernels(*(FakeEntry(fake, name) for name in cuda.Kernels._fields))
     replace(cuda, "kernels", lambda index: entries)
     replace(pipeline, "torch", fake.torch)
+    replace(label_upload, "torch", fake.torch)
     replace(cuda_events, "torch", fake.torch)
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
