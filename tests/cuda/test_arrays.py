@@ -24,6 +24,7 @@ CHAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJit
 SIZE_CHANGING = (
     T.D4,
     T.RandomResize,
+    T.RandomRelativeCrop,
     T.RandomRot90,
     T.RandomRelativeCrop,
     T.RandomRotation,

@@ -34,7 +34,7 @@ def epoch(files, **settings):
         batches = list(loader)
     for batch in batches:
         assert batch.labels.shape == (len(batch.images), 4) and batch.labels.dtype == torch.float32
-        torch.testing.assert_close(batch.labels.sum(1), torch.ones(len(batch.images)))
+        torch.testing.assert_close(batch.labels.cpu().sum(1), torch.ones(len(batch.images)))
     got = {}
     for batch in batches:
         for index, valid, image, label in zip(batch.indices, batch.valid, batch.images, batch.labels, strict=True):
