@@ -26,7 +26,6 @@ SIZE_CHANGING = (
     T.RandomResize,
     T.RandomRelativeCrop,
     T.RandomRot90,
-    T.RandomRelativeCrop,
     T.RandomRotation,
     T.RandomShortestSize,
     T.RandomZoomOut,
