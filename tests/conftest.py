@@ -6,6 +6,7 @@ import functools
 import os
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 _common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
@@ -43,6 +44,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if to and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         with open(to, "a") as file:
             file.write(f"\n=== {report.nodeid}, {report.when}\n{report.longreprtext}\n")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Loaders without a seed draw the same, whichever tests ran before in this process."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
