@@ -109,7 +109,7 @@ class Batch:
 
         class Recording:
             def __init__(self, function: Any) -> None:
-                self.function, self.ptr = function, function.ptr
+                self.function = function
 
             def __call__(self, *arguments: Any, **options: Any) -> None:
                 recorded.append((self.function, arguments, options))

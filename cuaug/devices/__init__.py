@@ -1,11 +1,12 @@
 """The devices that plans run on; the only package that launches kernels.
 
-cpu.py         the compiled kernels, for one sample, several, or a stack on several threads
-cuda.py        the same kernels through NVRTC and CuPy
-nvrtc.py       compilation of the kernels for a GPU
-streams.py     CUDA streams that no other code uses
-lut_fusion.py  several point operations as one look-up table
-output.py      the tensors that finished images are written to
+cpu.py             the compiled kernels, for one sample, several, or a stack on several threads
+cuda.py            the same kernels through NVRTC and CuPy
+nvrtc.py           compilation of the kernels for a GPU
+kernel_loading.py  loading of the compiled kernels by CuPy
+streams.py         CUDA streams that no other code uses
+lut_fusion.py      several point operations as one look-up table
+output.py          the tensors that finished images are written to
 """
 
 from __future__ import annotations

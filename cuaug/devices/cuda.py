@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug._runtime.fork import fork_safe_lock
 from cuaug._runtime.native import address, library
-from cuaug.devices import nvrtc
+from cuaug.devices.kernel_loading import Kernels, kernels, shared_memory_limit
 from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan
 
@@ -67,49 +66,8 @@ def availability_error(device: torch.device) -> str:
     return ""
 
 
-class Kernels(NamedTuple):
-    """The entry points of kernels/cuda/augment.cu, which documents them."""
-
-    augment: Any
-    resample: Any
-
-
-# By device index. Entries are never replaced: unloading a module would unload kernels that are still queued.
-_kernels: dict[int, Kernels] = {}
-_kernels_lock = fork_safe_lock()
-
-
-def kernels(device_index: int) -> Kernels:
-    """The compiled kernels, loaded once per device for all threads.
-
-    Raises:
-        DeviceError: CuPy or NVRTC is missing, or the kernels do not compile or load there.
-    """
-    with _kernels_lock:
-        if device_index not in _kernels:
-            _kernels[device_index] = _load(device_index)
-        return _kernels[device_index]
-
-
-def _load(device_index: int) -> Kernels:
-    try:
-        major, minor = torch.cuda.get_device_capability(device_index)
-        cubin = nvrtc.cached(f"{major}{minor}")
-        from cupy.cuda import function
-
-        # Not CuPy's context manager: on exit it makes a context on the device that was current before.
-        with torch.cuda.device(device_index):
-            module = function.Module()
-            module.load(cubin)
-            return Kernels(*map(module.get_function, Kernels._fields))
-    except DeviceError:
-        raise
-    except RuntimeError as error:  # torch's, or CuPy's of the driver or the runtime
-        raise DeviceError(f"the kernels do not load on CUDA device {device_index}: {error}") from error
-
-
 class _Stream(NamedTuple):
-    """A stream as CuPy's launcher reads it, for CuPy 13 and 14."""
+    """A stream as CuPy's launcher reads it."""
 
     ptr: int
 
@@ -253,7 +211,7 @@ class CudaExecutor:
                 height, width = (int(rows[axis]["out"][number].max()) for axis in ("y", "x"))
                 simple = library.cuaug_is_resample_pass(address(rows[number]), n, address(compiled.ops))
                 function = functions.resample if simple else functions.augment
-                tile_rows, tile_columns, shared_bytes = self._choose_tile(rows[number], height, width, function, device)
+                tile_rows, tile_columns, shared_bytes = self._choose_tile(rows[number], height, width, device)
                 down, across = -(-height // tile_rows), -(-width // tile_columns)
                 for first in range(0, n, _MAX_SAMPLES):
                     function(
@@ -273,9 +231,7 @@ class CudaExecutor:
                     launches += 1
         return launches
 
-    def _choose_tile(
-        self, rows: NDArray[Any], height: int, width: int, function: Any, device: torch.device
-    ) -> tuple[int, int, int]:
+    def _choose_tile(self, rows: NDArray[Any], height: int, width: int, device: torch.device) -> tuple[int, int, int]:
         """(tile rows, tile columns, bytes of shared memory) for outputs of at most height x width."""
         for max_rows, max_columns in [self._tile] if self._tile else _TILES:
             # Equal tiles, instead of full ones and a narrow rest.
@@ -283,16 +239,12 @@ class CudaExecutor:
             shared_bytes = scratch_bytes(rows, tile_rows, tile_columns)
             if shared_bytes <= _DEFAULT_SHARED_BYTES:
                 return tile_rows, tile_columns, shared_bytes
-        from cupy.cuda import driver, runtime
-
-        limit = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index)
+        limit = shared_memory_limit(device.index)
         if shared_bytes > limit:
             raise DeviceError(
                 f"a resize shrinks so much that one output pixel needs {shared_bytes} bytes of shared memory; this GPU "
                 f"has {limit} for a block. Resize in two steps, or on the CPU"
             )
-        # Always the limit: another thread may be about to launch with more than this launch needs.
-        driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, limit)
         return tile_rows, tile_columns, shared_bytes
 
 

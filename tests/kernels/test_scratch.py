@@ -68,8 +68,6 @@ class EmulatedKernel:
         loaded: for each block, (begin, end) of the source addresses that it loaded, if any.
     """
 
-    ptr = 0
-
     def __init__(self, emulate: Any, simple: bool) -> None:
         self._emulate, self._simple = emulate, simple
         self.unused: list[int] = []

@@ -10,6 +10,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ import torch
 
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder
-from cuaug.devices import cuda, streams
+from cuaug.devices import cuda, kernel_loading, nvrtc, streams
 from cuaug.errors import DecodeError
 from cuaug.pipeline import cuda as pipeline
 from cuaug.pipeline import label_upload
@@ -26,6 +27,9 @@ from cuaug.plan.layout import SAMPLE
 from cuaug.profiling import cuda_events
 
 __all__ = ["FakeDecoder", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
+
+
+MACHINE_CODE = b"not machine code"
 
 
 class FakeEvent:
@@ -99,6 +103,7 @@ class FakeTorch:
             set_device=lambda device: None,
             stream=lambda stream: contextlib.nullcontext(),
             _is_in_bad_fork=lambda: False,
+            get_device_capability=lambda device: (9, 0),
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -121,7 +126,6 @@ class FakeKernel:
         assert [type(a) for a in arguments] == [np.uint64] * 4 + [np.int32] * 2
         assert stream.ptr == FakeStream.cuda_stream and block == (cuda.THREADS, 1, 1)
         assert 0 < grid[0] < 2**31 and all(0 < side <= 65535 for side in grid[1:]), f"CUDA launches no grid of {grid}"
-        assert shared_mem <= 227 << 10
         self.launches.append(grid)
         memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(rows_at))
         rows = np.frombuffer(memory, dtype=SAMPLE)
@@ -136,17 +140,29 @@ class FakeKernel:
             assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
 
 
-class FakeEntry:
-    """One entry point: records its name, and runs the fake kernel."""
+class FakeFunction:
+    """In place of CuPy's RawKernel: records its name, and runs the fake kernel."""
 
-    ptr = 0
+    max_dynamic_shared_size_bytes = 48 << 10
 
     def __init__(self, fake: SimpleNamespace, name: str) -> None:
         self.fake, self.name = fake, name
 
-    def __call__(self, *arguments: Any, **options: Any) -> None:
+    def __call__(self, *arguments: Any, shared_mem: int, stream: Any) -> None:
+        assert shared_mem <= self.max_dynamic_shared_size_bytes, "CUDA_ERROR_INVALID_VALUE: too much shared memory"
         self.fake.entries.append(self.name)
-        self.fake.kernel(*arguments, **options)
+        self.fake.kernel(*arguments, shared_mem=shared_mem, stream=stream)
+
+
+class FakeModule:
+    """In place of CuPy's RawModule."""
+
+    def __init__(self, fake: SimpleNamespace, path: str) -> None:
+        self.fake, self.path = fake, path
+
+    def get_function(self, name: str) -> FakeFunction:
+        assert Path(self.path).read_bytes() == MACHINE_CODE
+        return FakeFunction(self.fake, name)
 
 
 class FakeDecoder:
@@ -214,15 +230,16 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
         fake_torch: None: a new one.
 
     Returns:
-        `torch`, `kernel`, `entries` (names of launched entry points), and `shared_memory` (the sizes beyond the
-        default that kernels requested).
+        `torch`, `kernel`, and `entries` (names of launched entry points).
     """
-    from cupy.cuda import driver, runtime
+    import cupy
 
-    fake = SimpleNamespace(torch=fake_torch or FakeTorch(), kernel=FakeKernel(), entries=[], shared_memory=[])
+    fake = SimpleNamespace(torch=fake_torch or FakeTorch(), kernel=FakeKernel(), entries=[])
     replace(cuda, "torch", fake.torch)
-    entries = cuda.Kernels(*(FakeEntry(fake, name) for name in cuda.Kernels._fields))
-    replace(cuda, "kernels", lambda index: entries)
+    replace(kernel_loading, "torch", fake.torch)
+    replace(kernel_loading, "_kernels", {})
+    replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
+    replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     replace(pipeline, "torch", fake.torch)
     replace(label_upload, "torch", fake.torch)
     replace(cuda_events, "torch", fake.torch)
@@ -231,6 +248,5 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(pipeline, "CudaDecoder", FakeDecoder)
     replace(streams, "acquire", lambda device: FakeStream())
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.recorded.append(self.data_ptr()))
-    replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.shared_memory.append(value))
-    replace(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)
+    replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)
     return fake
