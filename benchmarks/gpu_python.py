@@ -41,8 +41,7 @@ from cuaug.codec import CudaDecoder
 from cuaug.codec import image as encoded_image
 from cuaug.codec._nvimgcodec import decode_params
 from cuaug.devices.cuda import CudaExecutor
-from cuaug.pipeline import cuda as pipeline
-from cuaug.pipeline import job
+from cuaug.pipeline import cuda_producer, job
 from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
 from tests.support.fake_cuda import replace_cuda
@@ -64,7 +63,7 @@ FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
     ("read", (Reader, "read_files")),
     ("parse", (Reader, "parse")),
     ("plan", (job, "plan_samples")),
-    ("decode", (pipeline._Producer, "_decode_batch")),
+    ("decode", (cuda_producer.CudaProducer, "_decode_batch")),
     ("launch", (CudaExecutor, "run")),
     ("finish", (Samples, "make_batch")),
 ]
@@ -267,7 +266,7 @@ def main() -> None:
     paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
     sources = {"files": [(path, i) for i, path in enumerate(paths)], "memory": Memory(paths)}
     fake = replace_cuda(setattr)
-    pipeline.CudaDecoder = StubDecoder  # type: ignore[misc]
+    cuda_producer.CudaDecoder = StubDecoder  # type: ignore[misc]
     fake.kernel = lambda *arguments, **options: None
     torch.Tensor.copy_ = lambda self, *arguments, **options: self  # type: ignore[method-assign,assignment]
     if args.profile:

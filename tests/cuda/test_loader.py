@@ -62,7 +62,7 @@ def test_jpeg_files_give_nearly_the_same_pixels_as_on_the_cpu(tmp_path):
 
 
 def test_one_launch_per_batch(monkeypatch):
-    from cuaug.pipeline import cuda
+    from cuaug.devices import cuda
 
     launches = []
     run = cuda.CudaExecutor.run
@@ -328,7 +328,7 @@ def test_break_exceptions_and_close():
 
 def test_a_producers_error_is_raised_to_the_consumer(monkeypatch):
     """The next epoch works."""
-    from cuaug.pipeline import cuda
+    from cuaug.devices import cuda
 
     loader = Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device="cuda", seed=0)
     with monkeypatch.context() as patch:

@@ -13,7 +13,8 @@ from PIL import Image
 from cuaug import transforms as T
 from cuaug.cache.device import DeviceStore
 from cuaug.devices import cuda
-from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline import arena as arenas
+from cuaug.pipeline import cuda_producer
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder, FakeEvent, FakeStream
 
@@ -79,7 +80,7 @@ def test_memory_is_reused_only_after_its_event(loader_on, image_files, fake, mon
     def checked(step: str, function: Any) -> Any:
         def run(self: Any, *arguments: Any, **options: Any) -> Any:
             producer = loader._pipeline.producer
-            arena = producer._arenas[(producer._batches - 1) % pipeline._ARENAS]
+            arena = producer._arenas[(producer._batches - 1) % cuda_producer._ARENAS]
             assert step != "upload" or self in (arena.work, arena.uploads)
             assert not arena.free.pending, f"{step} in memory that is still in use"
             used.append(step)
@@ -113,8 +114,8 @@ def test_a_failed_batchs_memory_has_an_event(loader_on, image_files, fake, monke
 def test_the_stream_is_synchronised_before_decoding_into_new_memory(loader_on, image_files, monkeypatch):
     """Work on the stream may still use memory from torch's allocator, and the decoder may not wait for it."""
     new, decoded = [], []
-    reallocate, decode = pipeline._Slot.reallocate, FakeDecoder.decode_batch
-    monkeypatch.setattr(pipeline._Slot, "reallocate", lambda self, *a: (new.append(self), reallocate(self, *a))[1])
+    reallocate, decode = arenas.Slot.reallocate, FakeDecoder.decode_batch
+    monkeypatch.setattr(arenas.Slot, "reallocate", lambda self, *a: (new.append(self), reallocate(self, *a))[1])
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: new.clear())
     monkeypatch.setattr(FakeDecoder, "decode_batch", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
     list(loader_on(True, image_files, CHAIN, batch_size=8))
@@ -123,7 +124,7 @@ def test_the_stream_is_synchronised_before_decoding_into_new_memory(loader_on, i
 
 def test_after_a_failed_allocation_no_slot_uses_freed_memory(loader_on, tmp_path, fake, monkeypatch):
     """A slot frees its memory before it allocates more; the next batch would fit into the old memory."""
-    monkeypatch.setattr(pipeline, "_ARENAS", 1)
+    monkeypatch.setattr(cuda_producer, "_ARENAS", 1)
     for i, side in enumerate((10, 90)):
         Image.new("RGB", (side, side), (80, 90, 100 + i)).save(tmp_path / f"{i}.png")
     loader = loader_on(True, [str(tmp_path / f"{i}.png") for i in range(2)], [T.Resize((8, 8))], batch_size=1)
@@ -155,7 +156,7 @@ def test_one_upload_per_batch(loader_on, image_files, fake, monkeypatch):
 
 def test_slots_are_kept_and_giant_ones_freed(loader_on, tmp_path, monkeypatch):
     """The largest image of each batch takes the same slot, so one giant per batch makes one giant slot."""
-    monkeypatch.setattr(pipeline, "_MAX_KEPT_BYTES", 3 * 4000)
+    monkeypatch.setattr(arenas, "_MAX_KEPT_BYTES", 3 * 4000)
     paths = []
     for i in range(32):
         side = (10, 10, 10, 90)[(i * 7 + i // 4) % 4]
@@ -173,7 +174,7 @@ def test_slots_are_kept_and_giant_ones_freed(loader_on, tmp_path, monkeypatch):
     Image.new("RGB", (10, 10)).save(small)
     loader.source.paths[:] = [str(small)] * 32
     list(loader)
-    assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= pipeline._MAX_KEPT_BYTES
+    assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= arenas._MAX_KEPT_BYTES
 
 
 def test_a_cache_on_the_gpu_offers_only_finished_copies(fake, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from cuaug import DecodeOptions
 from cuaug.errors import LoaderError
-from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline import cuda_producer
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder
 from tests.support.run_plans import assert_same
@@ -45,7 +45,7 @@ def test_the_split_is_autotuned_in_the_first_batches(loader_on, image_files, mon
 
     monkeypatch.setattr(FakeDecoder, "__init__", recorded_init)
     monkeypatch.setattr(FakeDecoder, "decode_batch", timed)
-    monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(cuda_producer.time, "perf_counter", lambda: clock[0])
     options = {"batch_size": 4, "last_batch": "drop", "decode": DecodeOptions(load_hint="auto", decode_threads=3)}
     gpu, cpu = (loader_on(device, image_files, CHAIN, **options) for device in (True, False))
     epochs = 0

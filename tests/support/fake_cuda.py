@@ -21,8 +21,8 @@ from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder
 from cuaug.devices import cuda, kernel_loading, nvrtc, streams
 from cuaug.errors import DecodeError
+from cuaug.pipeline import arena, cuda_producer, label_upload
 from cuaug.pipeline import cuda as pipeline
-from cuaug.pipeline import label_upload
 from cuaug.plan.layout import SAMPLE
 from cuaug.profiling import cuda_events
 
@@ -240,12 +240,11 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(kernel_loading, "_kernels", {})
     replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
-    replace(pipeline, "torch", fake.torch)
-    replace(label_upload, "torch", fake.torch)
-    replace(cuda_events, "torch", fake.torch)
+    for module in (pipeline, cuda_producer, arena, label_upload, cuda_events):
+        replace(module, "torch", fake.torch)
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
-    replace(pipeline, "CudaDecoder", FakeDecoder)
+    replace(cuda_producer, "CudaDecoder", FakeDecoder)
     replace(streams, "acquire", lambda device: FakeStream())
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.recorded.append(self.data_ptr()))
     replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)

@@ -1,0 +1,81 @@
+"""Device memory of the batches in progress: a slot per decoded image, and workspaces for uploads and kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.codec import CudaDecoder
+from cuaug.devices.cuda import Workspace
+from cuaug.profiling.cuda_events import CudaEvents
+
+__all__ = ["Arena", "Slot"]
+
+# A slot larger than this, grown by one giant image, is freed after its batch.
+_MAX_KEPT_BYTES = 3 * (21 << 20)
+
+
+class Slot:
+    """Device memory for one decoded image, wrapped for the decoder once."""
+
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream) -> None:
+        self._device, self._stream = device, stream
+        self.memory: torch.Tensor | None = None
+        self.wrapped: Any = None
+
+    def reallocate(self, size: int, decoder: CudaDecoder) -> tuple[int, int]:
+        """Frees the memory and allocates at least `size` bytes. Returns the address and the capacity."""
+        self.memory = self.wrapped = None
+        pixels = -(-max(size, min(size * 9 // 8, _MAX_KEPT_BYTES)) // 3)  # an eighth more, for a larger image later
+        self.memory = torch.empty((1, pixels, 3), dtype=torch.uint8, device=self._device)
+        self.wrapped = decoder.wrap(self.memory, self._stream.cuda_stream)
+        return self.memory.data_ptr(), 3 * pixels
+
+
+class Arena:
+    """The memory of one batch in progress.
+
+    Attributes:
+        slots: for decoded images, the largest first.
+        addresses, capacities: (n,) of the slots; capacities in bytes.
+        uploads: workspace for images that arrive decoded in host memory.
+        work: workspace for the kernels.
+        shrunken: images that were scaled down for a cache, by row.
+        free: event that passes once nothing uses the arena.
+        times: times of the GPU's work.
+    """
+
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream, times: CudaEvents) -> None:
+        self._device, self._stream, self.times = device, stream, times
+        self.slots: list[Slot] = []
+        self.addresses: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
+        self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.uploads, self.work = Workspace(device), Workspace(device)
+        self.shrunken: dict[int, torch.Tensor] = {}
+        self.free = torch.cuda.Event(blocking=True)  # waiting for it sleeps instead of spinning
+
+    def reserve_slots(self, sizes: NDArray[np.int64], decoder: CudaDecoder) -> tuple[list[Slot], NDArray[np.uint64]]:
+        """Slots of at least these sizes in bytes, and their addresses.
+
+        The largest images of every batch take the same slots, so that few slots grow large.
+        """
+        n = len(sizes)
+        if (missing := n - len(self.slots)) > 0:
+            self.slots += [Slot(self._device, self._stream) for _ in range(missing)]
+            self.addresses = np.pad(self.addresses, (0, missing))
+            self.capacities = np.pad(self.capacities, (0, missing))
+        order = (-sizes).argsort(kind="stable")
+        needed, capacities = sizes[order], self.capacities[:n]
+        unfit = (capacities < needed) | (capacities > np.maximum(needed, _MAX_KEPT_BYTES))
+        unfit_slots = unfit.nonzero()[0].tolist()
+        self.capacities[unfit_slots] = 0  # until the allocation, which may fail, has succeeded
+        for k in unfit_slots:
+            self.addresses[k], self.capacities[k] = self.slots[k].reallocate(int(needed[k]), decoder)
+        if unfit_slots:
+            # Earlier work on this stream may still use memory from torch's allocator; the decoder might not wait.
+            self._stream.synchronize()
+        ranks = order.argsort()
+        return [self.slots[k] for k in ranks.tolist()], self.addresses[ranks]

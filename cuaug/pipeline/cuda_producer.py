@@ -1,0 +1,233 @@
+"""The producer: decodes batches and launches kernels, on the one thread that owns the stream and the arenas.
+
+For each batch the producer waits on the CPU until the arena's last work has run, as the hardware JPEG decoder may not
+wait for work queued on its stream. Then it decodes, launches the kernels and records an event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg
+from cuaug.devices import streams
+from cuaug.devices.cuda import CudaExecutor
+from cuaug.errors import DecodeError
+from cuaug.interop import dtype_of
+from cuaug.pipeline.arena import Arena, Slot
+from cuaug.pipeline.config import BatchConfig
+from cuaug.pipeline.decode_autotune import DecodeAutotuner
+from cuaug.pipeline.jpeg_crops import JpegCrops
+from cuaug.pipeline.planning import Planned
+from cuaug.pipeline.reader import Item, PendingCacheEntry, plan_shrinking
+from cuaug.pipeline.samples import Images
+from cuaug.profiling.cuda_events import CudaClock, CudaEvents
+from cuaug.profiling.recorder import Recorder
+
+if TYPE_CHECKING:
+    from cuaug.pipeline.cuda import CudaJob
+
+__all__ = ["CudaProducer"]
+
+# The decoder fills one arena while the kernels read the other.
+_ARENAS = 2
+_ENCODED = {EncodedImage, EncodedJpeg}
+
+
+class CudaProducer:
+    """Owns the producer thread's resources. That thread creates its CUDA objects, not the constructor."""
+
+    def __init__(self, config: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
+        self.device = device
+        self._config = config
+        self._recorder = recorder
+        self.autotuner = DecodeAutotuner(config.load_hint, config.decode_threads, threads)
+        self._record_split()
+        self._prepared = False
+        self._batches = 0
+        self._max_images = 0
+
+    def _prepare(self, images: int) -> None:
+        torch.cuda.set_device(self.device)
+        self.stream = streams.acquire(self.device)
+        self._open_decoder(images)
+        clock = CudaClock(self._recorder, self.stream)
+        self._arenas = [Arena(self.device, self.stream, CudaEvents(clock)) for _ in range(_ARENAS)]
+        self._prepared = True
+
+    def _record_split(self) -> None:
+        hint, threads = self.autotuner.split
+        self._recorder.setup = replace(
+            self._recorder.setup, load_hint=hint, decode_threads=threads, split_because=self.autotuner.because
+        )
+
+    def _open_decoder(self, images: int) -> None:
+        """Opens a decoder for batches of up to `images` images, with the autotuner's split."""
+        self._split = split = self.autotuner.split
+        self.decoder = CudaDecoder(
+            self.device.index,
+            fancy_upsampling=self._config.fancy_upsampling,
+            threads=split.max_num_cpu_threads,
+            load_hint=split.load_hint,
+        )
+        self.decoder.prime(images, self.stream.cuda_stream)
+        self._max_images = images
+
+    def release(self) -> None:
+        """Frees the device memory, after all queued work has run."""
+        if self._prepared:
+            self.stream.synchronize()
+            self._prepared = False
+            with torch.cuda.device(self.device):
+                del self._arenas, self.decoder
+            del self.stream
+
+    def produce(
+        self, job: CudaJob, positions: NDArray[np.int64], items: list[Item], planned: Planned, crops: JpegCrops
+    ) -> None:
+        """Decodes and augments a batch."""
+        max_images = max(len(items), self._config.max_images)
+        if not self._prepared:
+            self._prepare(max_images)
+        elif max_images > self._max_images:  # the user edited the chain, which now mixes more images
+            self.stream.synchronize()
+            self._open_decoder(max_images)
+        arena = self._arenas[self._batches % _ARENAS]
+        self._batches += 1
+        producer_thread = job.pipeline.producer_thread
+        with torch.cuda.stream(self.stream):
+            with self._recorder.at("wait_for_gpu", job.number) as clock:
+                arena.free.synchronize()
+                arena.times.read()
+                arena.shrunken.clear()
+                clock.at("decode")
+                producer_thread.track(clock)
+                arena.times.begin(job.number)
+                try:
+                    addresses, failed = self._decode_batch(job, positions, items, crops, arena)
+                    addresses -= crops.offsets
+                    clock.at("augment")
+                    arena.times.decoded()
+                    tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
+                    dtype = dtype_of(tables.target_type)
+                    outputs = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
+                    CudaExecutor(tables).run(
+                        addresses.repeat(views),
+                        outputs[0],
+                        target_addresses=stacks.addresses(outputs),
+                        pitches=crops.pitches.repeat(views),
+                        skip=failed.repeat(views) if failed.any() else None,
+                        workspace=arena.work,
+                    )
+                    arena.times.end()
+                finally:
+                    arena.free.record(self.stream)
+            job.track_batch(producer_thread)
+            job.finish_run(Images(outputs, stacks.views), positions)
+
+    def _decode_batch(
+        self, job: CudaJob, positions: NDArray[np.int64], items: list[Item], crops: JpegCrops, arena: Arena
+    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Decodes or uploads all images. Returns (N,) addresses of (height, width, 3) uint8, and (N,) failed."""
+        addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
+        arrays: dict[int, NDArray[np.uint8]] = {}
+        if all_encoded := set(map(type, items)) <= _ENCODED:  # the common case
+            rows, headers, sizes = np.arange(len(items)), cast(list[EncodedImage], items), crops.sizes
+        else:
+            rows, headers = _select_encoded(items, addresses, arrays)
+            sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
+        slots, addresses[rows] = arena.reserve_slots(sizes, self.decoder)
+        on_gpu = [header.for_gpu for header in headers]
+        decoded_by = Counter(gpu=on_gpu.count(True), cpu=on_gpu.count(False))
+        decoder = self.decoder  # `_decode` may replace it
+        results = self._decode(headers, slots)
+        for n, lines in decoder.messages.items():
+            job.warn(int(positions[rows[n]]), lines)
+        for n, result in enumerate(results):
+            if result is None:
+                continue
+            i = int(rows[n])
+            decoded_by["gpu" if on_gpu[n] else "cpu"] -= 1
+            if isinstance(result, DecodeError):
+                job.add_error(int(positions[i]), result)
+                failed[i] = True
+            else:
+                decoded_by["pillow"] += 1
+                arrays[i] = result
+        uploaded = dict(zip(arrays, arena.uploads.upload(*arrays.values()) if arrays else [], strict=True))
+        for i, memory in uploaded.items():
+            addresses[i] = memory.data_ptr()
+        if not all_encoded:
+            origin = job.config.reader.origin_of_decoded
+            others = set(range(len(items))) - set(rows.tolist())
+            decoded_by += Counter("source" if isinstance(items[i], PendingCacheEntry) else origin for i in others)
+            entries = {i: item for i, item in enumerate(items) if isinstance(item, PendingCacheEntry) and not failed[i]}
+            memories = {i: slot.memory for i, slot in zip(rows.tolist(), slots, strict=True)} | uploaded
+            images = {i: _image_view(memories[i], item.encoded) for i, item in entries.items()}
+            arena.shrunken = self._fill_cache(entries, images) if entries else {}
+            for i, image in arena.shrunken.items():
+                addresses[i] = image.data_ptr()
+        self._recorder.add({("decoded_by", name): count for name, count in decoded_by.items() if count})
+        return addresses, failed
+
+    def _decode(self, headers: list[EncodedImage], slots: list[Slot]) -> list[NDArray[np.uint8] | DecodeError | None]:
+        """As `CudaDecoder.decode`. While autotuning, waits for the GPU and measures the time."""
+        wrapped = [slot.wrapped for slot in slots]
+        if self.autotuner.done:
+            return self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
+        start = time.perf_counter()
+        results = self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
+        self.stream.synchronize()
+        pixels = sum(header.height * header.width for header in headers)
+        self.autotuner.add(time.perf_counter() - start, len(headers), pixels)
+        if self.autotuner.split != self._split:
+            self._open_decoder(self._max_images)
+        self._record_split()
+        return results
+
+    def _fill_cache(
+        self, entries: dict[int, PendingCacheEntry], images: dict[int, torch.Tensor]
+    ) -> dict[int, torch.Tensor]:
+        """Scales decoded images to their cached sizes, caches and returns them, by row."""
+        shrinking = {i: entry for i, entry in entries.items() if entry.shrinks}
+        cached = {i: images[i] for i in entries}
+        if shrinking:
+            sizes = [entry.height * entry.width * 3 for entry in shrinking.values()]
+            outputs = torch.empty((len(shrinking), max(sizes)), dtype=torch.uint8, device=self.device)
+            addresses = np.array([images[i].data_ptr() for i in shrinking], dtype=np.uint64)
+            CudaExecutor(plan_shrinking(list(shrinking.values()))).run(addresses, outputs)
+            for (i, entry), output, size in zip(shrinking.items(), outputs, sizes, strict=True):
+                cached[i] = output[:size].view(entry.height, entry.width, 3)
+        cache = self._config.reader.decoded
+        assert cache is not None
+        cache.put_from_device({entry.index: cached[i] for i, entry in entries.items()})
+        return cached
+
+
+def _select_encoded(
+    items: list[Item], addresses: NDArray[np.uint64], arrays: dict[int, NDArray[np.uint8]]
+) -> tuple[NDArray[np.int64], list[EncodedImage]]:
+    """The rows and headers to decode. Enters the other items in `addresses`, or in `arrays` for upload."""
+    rows, headers = [], []
+    for i, item in enumerate(items):
+        image = item.encoded if isinstance(item, PendingCacheEntry) else item
+        if isinstance(image, EncodedImage):
+            rows.append(i)
+            headers.append(image)
+        elif isinstance(image, DecodedImage):
+            arrays[i] = image.array
+        else:
+            addresses[i] = image.tensor.data_ptr()
+    return np.array(rows, dtype=np.int64), headers
+
+
+def _image_view(memory: torch.Tensor | None, image: EncodedImage | DecodedImage) -> torch.Tensor:
+    """(height, width, 3): the image at the start of a slot's memory."""
+    assert memory is not None
+    return memory.view(-1)[: image.height * image.width * 3].view(image.height, image.width, 3)
