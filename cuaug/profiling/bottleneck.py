@@ -89,7 +89,8 @@ class Stats:
             for an iteration's first batch, or for a later one. "wait_for_consumer": the consumer worked between two
             batches. On CUDA also "wait_for_gpu": the producer thread waited until the GPU had finished a batch; and
             "gpu_decode" and "gpu_augment": time on the producer's stream, measured by CUDA events and read some batches
-            later.
+            later. During a profile each batch is measured; else the first four and one in sixteen, and the others count
+            as the last one measured.
         decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "gpu": nvImageCodec, for a format
             that it decodes on the GPU; it does not report if the hardware engine, CUDA or the CPU did the work.
             "pillow". "cache": decoded in an earlier epoch. "source": the source yields pixels.

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from cuaug import DecodeOptions
+from cuaug.pipeline import cuda_producer
 from cuaug.profiling.timeline import chrome_trace
 from tests.dry_run import CHAIN
 from tests.loader.test_profile import check_trace
@@ -66,6 +67,31 @@ def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch)
     assert stats.seconds["gpu_decode"] > 0 and stats.seconds["gpu_augment"] > 0
     assert stats.decoded_by == {"cpu": 3 * 31, "pillow": 3 * 6}
     assert "the producer thread" in str(stats) and "the GPU" in str(stats)
+
+
+def test_few_batches_record_events_with_timing_unless_a_profile_runs(loader_on, image_files, monkeypatch):
+    """Such an event can take milliseconds to record. The other batches count as the last one measured."""
+    timed: list[FakeEvent] = []
+    record = FakeEvent.record
+
+    def recorded(self: FakeEvent, stream: object = None) -> None:
+        if self.timed:
+            timed.append(self)
+        record(self, stream)
+
+    monkeypatch.setattr(FakeEvent, "record", recorded)
+    monkeypatch.setattr(FakeEvent, "elapsed_time", lambda self, other: 2.0)
+    loader = loader_on(True, image_files, CHAIN, batch_size=1)  # 37 batches: 0 to 3, 16 and 32 are measured
+    list(loader)
+    assert len(timed) == 3 * 6
+    finished = 37 - cuda_producer._ARENAS  # the last ones are read when their arenas are used again
+    seconds = loader.stats().seconds
+    assert seconds["gpu_decode"] == seconds["gpu_augment"] == pytest.approx(2e-3 * finished)
+    timed.clear()
+    with loader.profile():
+        list(loader)
+    assert len(timed) == 3 * 37 + 1  # one as the profile begins
+    assert loader.stats().seconds["gpu_decode"] == pytest.approx(2e-3 * (37 + finished), rel=0.05)
 
 
 def test_slow_decoding_is_the_bottleneck(loader_on, image_files, monkeypatch):
