@@ -2,6 +2,8 @@
 
 cpu.py             the compiled kernels, for one sample, several, or a stack on several threads
 cuda.py            the same kernels through NVRTC and CuPy
+tiles.py           the launches of a pass, and the tiles of their blocks
+workspace.py       memory of a run on a GPU, and where images between passes lie in it
 nvrtc.py           compilation of the kernels for a GPU
 kernel_loading.py  loading of the compiled kernels by CuPy
 streams.py         CUDA streams that no other code uses

@@ -34,7 +34,10 @@ class CompiledPlan:
 
     @property
     def launches(self) -> int:
-        """Number of kernel launches on a CUDA device, for any number of samples."""
+        """Number of kernel launches on a CUDA device, one per pass, for most batches.
+
+        Samples of very different scale, or a large working set, take more (cuaug/devices/tiles.py and workspace.py).
+        """
         return len(self.rows)
 
     def sizes(self) -> NDArray[np.int64]:

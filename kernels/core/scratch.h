@@ -3,7 +3,7 @@
 //             JPEG           one plane of luma, two of chroma, in blocks of 8 x 8
 //             resampling     spans and weights of rows and of columns, then lines of source pixels
 //           Warps, stencils and medians need no scratch for sampling.
-// Threads:  the CPU calls it before a tile, and cuaug_scratch_words before a CUDA launch.
+// Threads:  the CPU calls it before a tile, and cuaug_scratch_words before CUDA launches.
 // Reference: none.
 // Tests:    tests/kernels/test_scratch.py finds writes beyond it; tests/kernels/test_sanitizers.py on the CPU.
 #pragma once

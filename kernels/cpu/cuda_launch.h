@@ -1,4 +1,4 @@
-// Computes: the entry point and the shared memory of a CUDA launch, for cuaug/devices/cuda.py.
+// Computes: the entry point and the shared memory of a CUDA launch, for cuaug/devices/.
 // Threads:  none.
 // Reference: core/scratch.h.
 // Tests:    tests/kernels/test_cuda_executor.py, tests/kernels/test_scratch.py.
@@ -20,12 +20,10 @@ EXPORT int32_t cuaug_is_resample_pass(const void* rows, int64_t n, const void* o
     });
 }
 
-// The most scratch that a tile of any sample needs on CUDA, in words of 32 bits. rows [N]
-EXPORT int64_t cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns) {
+// words [N] = the scratch that a tile of each sample needs on CUDA, in words of 32 bits; 0 if the sample has no such pass.
+EXPORT void cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns, int64_t* words) {
     const Sample* const samples = static_cast<const Sample*>(rows);
-    int64_t words = 0;
     for (int64_t i = 0; i < n; ++i)
-        words = std::max(words, scratch_floats(CUDA_SCRATCH, samples[i], tile_rows, tile_columns));
-    return words;
+        words[i] = samples[i].active ? scratch_floats(CUDA_SCRATCH, samples[i], tile_rows, tile_columns) : 0;
 }
 }

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from cuaug import transforms as T
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from cuaug.devices import cuda
+from cuaug.devices import cuda, tiles
 from cuaug.plan import Border, Layout, Type, operations
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_cuda_executor import run
@@ -236,7 +236,7 @@ def test_too_little_scratch_is_reported(emulated, monkeypatch):
     tables = plan.compile(Type.UINT8, Layout.HWC)
     compare(tables, batch, 3, None)
     assert emulated.resample.unused == [0] and not emulated.augment.unused
-    exact = cuda.scratch_bytes
-    monkeypatch.setattr(cuda, "scratch_bytes", lambda *arguments: exact(*arguments) - 8)
+    exact = tiles.scratch_bytes
+    monkeypatch.setattr(tiles, "scratch_bytes", lambda *arguments: exact(*arguments) - 8)
     with pytest.raises(AssertionError, match="a block has used"):
         compare(tables, batch, 3, None)

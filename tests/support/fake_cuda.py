@@ -19,7 +19,7 @@ import torch
 
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder
-from cuaug.devices import cuda, kernel_loading, nvrtc, streams
+from cuaug.devices import cuda, kernel_loading, nvrtc, streams, tiles, workspace
 from cuaug.errors import DecodeError
 from cuaug.pipeline import arena, cuda_producer, label_upload
 from cuaug.pipeline import cuda as pipeline
@@ -104,6 +104,7 @@ class FakeTorch:
             stream=lambda stream: contextlib.nullcontext(),
             _is_in_bad_fork=lambda: False,
             get_device_capability=lambda device: (9, 0),
+            get_device_properties=lambda device: SimpleNamespace(total_memory=80 << 30),
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -129,7 +130,7 @@ class FakeKernel:
         self.launches.append(grid)
         memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(rows_at))
         rows = np.frombuffer(memory, dtype=SAMPLE)
-        assert shared_mem >= cuda.scratch_bytes(rows, int(high), int(wide))
+        assert shared_mem >= tiles.scratch_bytes(rows, int(high), int(wide)).max()
         for i, row in enumerate(rows):
             if not row["active"]:
                 continue
@@ -237,6 +238,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     fake = SimpleNamespace(torch=fake_torch or FakeTorch(), kernel=FakeKernel(), entries=[])
     replace(cuda, "torch", fake.torch)
     replace(kernel_loading, "torch", fake.torch)
+    replace(workspace, "torch", fake.torch)
     replace(kernel_loading, "_kernels", {})
     replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))

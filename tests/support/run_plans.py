@@ -87,9 +87,10 @@ def _run_cuda(
     """`run` on the GPU, for whole images; a tile whose scratch memory does not fit is ignored."""
     import torch
 
-    from cuaug.devices.cuda import CudaExecutor, scratch_bytes
+    from cuaug.devices.cuda import CudaExecutor
+    from cuaug.devices.tiles import DEFAULT_SHARED_BYTES, scratch_bytes
 
-    if tile and max(scratch_bytes(rows[rows["active"] != 0], *tile) for rows in compiled.rows) > 48 << 10:
+    if tile and max(scratch_bytes(rows, *tile).max() for rows in compiled.rows) > DEFAULT_SHARED_BYTES:
         tile = None
     sources = [torch.from_numpy(np.array(image, order="C")).cuda() for image in images]
     shapes = [
