@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.codec import CudaDecoder
-from cuaug.devices.cuda import Workspace
+from cuaug.devices.workspace import ReusedBuffer, Workspace
 from cuaug.profiling.cuda_events import CudaEvents
 
 __all__ = ["Arena", "Slot"]
@@ -42,18 +42,20 @@ class Arena:
         slots: for decoded images, the largest first.
         addresses, capacities: (n,) of the slots; capacities in bytes.
         uploads: workspace for images that arrive decoded in host memory.
-        work: workspace for the kernels.
+        work: workspace for the kernels; arenas of one stream share its `intermediates`.
         shrunken: images that were scaled down for a cache, by row.
         free: event that passes once nothing uses the arena.
         times: times of the GPU's work.
     """
 
-    def __init__(self, device: torch.device, stream: torch.cuda.Stream, times: CudaEvents) -> None:
+    def __init__(
+        self, device: torch.device, stream: torch.cuda.Stream, times: CudaEvents, intermediates: ReusedBuffer
+    ) -> None:
         self._device, self._stream, self.times = device, stream, times
         self.slots: list[Slot] = []
         self.addresses: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self.uploads, self.work = Workspace(device), Workspace(device)
+        self.uploads, self.work = Workspace(device), Workspace(device, intermediates)
         self.shrunken: dict[int, torch.Tensor] = {}
         self.free = torch.cuda.Event(blocking=True)  # waiting for it sleeps instead of spinning
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaExecutor
+from cuaug.devices.workspace import ReusedBuffer
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.arena import Arena, Slot
@@ -58,7 +59,8 @@ class CudaProducer:
         self.stream = streams.acquire(self.device)
         self._open_decoder(images)
         clock = CudaClock(self._recorder, self.stream)
-        self._arenas = [Arena(self.device, self.stream, CudaEvents(clock)) for _ in range(_ARENAS)]
+        intermediates = ReusedBuffer(device=self.device)
+        self._arenas = [Arena(self.device, self.stream, CudaEvents(clock), intermediates) for _ in range(_ARENAS)]
         self._prepared = True
 
     def _record_split(self) -> None:

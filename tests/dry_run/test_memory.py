@@ -198,3 +198,12 @@ def test_close_synchronises_the_stream_before_freeing_it(loader_on, image_files,
     for loader in (*loaders, *loaders):
         loader.close()
     assert synchronised == streams and {stream() for stream in streams} == {None}
+
+
+def test_the_two_arenas_share_memory_between_passes(loader_on, image_files):
+    """Their passes run one after the other on one stream, so a second buffer would lie idle."""
+    loader = loader_on(True, image_files, BARRIERS, batch_size=8)
+    assert len(list(loader)) == 5
+    first, second = (arena.work for arena in loader._pipeline.producer._arenas)
+    assert first is not second and first._intermediates is second._intermediates
+    assert first._intermediates._memory is not None
