@@ -20,7 +20,7 @@ EXPORT int32_t cuaug_is_resample_pass(const void* rows, int64_t n, const void* o
     });
 }
 
-// words [N] = the scratch that a tile of each sample needs on CUDA, in words of 32 bits; 0 if the sample has no such pass.
+// words [N] = the scratch that a tile of each sample needs on CUDA, in words of 32 bits; 0 without such a pass.
 EXPORT void cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns, int64_t* words) {
     const Sample* const samples = static_cast<const Sample*>(rows);
     for (int64_t i = 0; i < n; ++i)

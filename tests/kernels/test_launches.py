@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cuaug import transforms as T
 from cuaug.devices import cuda, tiles, workspace
 from cuaug.errors import DeviceError
-from cuaug.plan import Layout, Plan, Type
+from cuaug.plan import Layout, Plan, Type, operations
 from cuaug.plan.layout import SAMPLE
 from cuaug.sampling.rng import SampleRNG
 from tests.support import run_plans
@@ -174,6 +174,17 @@ def test_classes_do_not_change_pixels(fake):
     tables = plan.compile(Type.FLOAT16, Layout.CHW)
     assert assert_equal_to_the_cpu(tables, batch) == 4
     assert [grid[2] for grid in fake.kernel.launches] == [3, 1, 3, 7]
+
+
+@pytest.mark.parametrize("changed", [0, 1], ids=["the small one", "the large one"])
+def test_each_launch_takes_its_own_entry_point(fake, changed):
+    """One sample takes a gamma, which `resample` cannot do."""
+    batch = noise((9, 200), (9, 16_000))
+    plan = plan_for(*batch)
+    plan.resize(9, 128)
+    plan.append(operations.gamma(1, 255.0, 0.7), np.arange(2) == changed)
+    assert assert_equal_to_the_cpu(plan.compile(Type.UINT8, Layout.HWC), batch) == 2
+    assert fake.entries == [("augment" if number == changed else "resample") for number in range(2)]
 
 
 # --- images between passes -------------------------------------------------------------------------------------------
