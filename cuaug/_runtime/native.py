@@ -104,7 +104,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_apply_orientation.restype = None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32, pointer], None
-    lib.cuaug_is_resample_pass.argtypes = [pointer, i64, pointer]
+    lib.cuaug_signature.argtypes, lib.cuaug_signature.restype = [pointer, i64, pointer], ctypes.c_uint64
+    lib.cuaug_is_resample_signature.argtypes = [ctypes.c_uint64]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
     lib.cuaug_pass_table_size.restype = i64

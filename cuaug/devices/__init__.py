@@ -5,6 +5,8 @@ cuda.py            the same kernels through NVRTC and CuPy
 tiles.py           the launches of a pass, and the tiles of their blocks
 workspace.py       memory of a run on a GPU, and where images between passes lie in it
 nvrtc.py           compilation of the kernels for a GPU
+nvrtc_program.py   compilation of one program, also in a process of its own
+specialize.py      kernels for what a chain's batches contain, compiled in the background
 kernel_loading.py  loading of the compiled kernels by CuPy
 streams.py         CUDA streams that no other code uses
 lut_fusion.py      several point operations as one look-up table

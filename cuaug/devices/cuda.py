@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.devices.kernel_loading import Kernels, kernels, shared_memory_limit
+from cuaug.devices.specialize import Specializer
 from cuaug.devices.tiles import Launch, plan_launches
 from cuaug.devices.workspace import Workspace, chunk_bounds, intermediate_bytes, place, workspace_budget
 from cuaug.errors import DeviceError
@@ -95,6 +96,7 @@ class CudaExecutor:
         pitches: NDArray[np.int64] | None = None,
         skip: NDArray[np.bool_] | None = None,
         workspace: Workspace | None = None,
+        specializer: Specializer | None = None,
     ) -> int:
         """Queues the launches on torch's current stream of the target's device.
 
@@ -106,6 +108,7 @@ class CudaExecutor:
                 part, `sources` holds the address its first pixel would have.
             skip: (N,) bool, samples to leave out; their part of `target` is not written.
             workspace: reused memory that no queued work reads; None allocates.
+            specializer: chooses kernels that are compiled for the chain; None: the full kernels run.
 
         Returns:
             the number of kernel launches.
@@ -125,7 +128,8 @@ class CudaExecutor:
             offsets = np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
             target_addresses = np.uint64(target.data_ptr()) + offsets
         rows["source"][0], rows["target"] = sources, target_addresses
-        launches = self._plan_launches(rows, device, _place_intermediates(rows, workspace, device))
+        chunks = _place_intermediates(rows, workspace, device)
+        launches = self._plan_launches(rows, device, chunks, specializer)
         rows_at, ops_at, luts_at, statistics_at = workspace.upload_pinned()
         if count_fills(compiled):
             statistics_at = workspace.zeros(8 * compiled.statistics)
@@ -150,7 +154,11 @@ class CudaExecutor:
         return len(launches)
 
     def _plan_launches(
-        self, rows: NDArray[Any], device: torch.device, chunks: list[tuple[int, int]]
+        self,
+        rows: NDArray[Any],
+        device: torch.device,
+        chunks: list[tuple[int, int]],
+        specializer: Specializer | None,
     ) -> list[tuple[Callable[..., None], int, Launch]]:
         """(entry point, number of the first row, launch), in order.
 
@@ -168,10 +176,11 @@ class CudaExecutor:
                     raw[: len(order)] = raw[order]
                 for launch in planned:
                     count = len(launch.samples)
-                    is_simple = library.cuaug_is_resample_pass(
-                        address(part[position:]), count, address(self.compiled.ops)
-                    )
+                    signature = library.cuaug_signature(address(part[position:]), count, address(self.compiled.ops))
+                    is_simple = library.cuaug_is_resample_signature(signature)
                     function = functions.resample if is_simple else functions.augment
+                    if specializer is not None:
+                        function = specializer.choose(device.index, number, signature, count) or function
                     launches.append((function, number * rows.shape[1] + begin + position, launch))
                     position += count
         return launches

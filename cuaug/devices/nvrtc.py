@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import struct
+from collections.abc import Sequence
 from typing import Any
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug._runtime.trusted_files import UntrustedError, cache_directory, warn_once
+from cuaug.devices.nvrtc_program import compile_program
 from cuaug.errors import DeviceError
 
-__all__ = ["cached", "code_target", "compile", "options", "sources"]
+__all__ = ["cached", "code_target", "compile", "options", "read_cached", "sources", "write_cached"]
 
 _HEADERS = ("*.h", "ops.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -47,8 +48,8 @@ def code_target(arch: int | str) -> str:
     return f"sm_{newest}" if is_compatible else f"compute_{newest}"
 
 
-def options(target: str) -> list[str]:
-    """NVRTC options for a target of `code_target`."""
+def options(target: str, defines: Sequence[str] = ()) -> list[str]:
+    """NVRTC options for a target of `code_target`, with macros such as "NAME=1"."""
     return [
         f"--gpu-architecture={target}",
         "--std=c++17",
@@ -58,6 +59,7 @@ def options(target: str) -> list[str]:
         "--maxrregcount=128",
         # The log reports registers and spills.
         "--ptxas-options=-v",
+        *(f"--define-macro={define}" for define in defines),
     ]
 
 
@@ -68,73 +70,66 @@ def sources() -> tuple[str, dict[str, str]]:
     return (KERNEL_DIRECTORY / "cuda" / "augment.cu").read_text(), headers
 
 
-def compile(arch: int | str) -> tuple[bytes, str]:
+def compile(arch: int | str, defines: Sequence[str] = ()) -> tuple[bytes, str]:
     """Machine code (a cubin) or PTX for compute capability `arch`, and the compiler's log.
+
+    `defines` are macros of kernels/cuda/augment.cu and kernels/core/signature.h.
 
     Raises:
         DeviceError: as of `code_target`, or the kernels do not compile.
     """
     nvrtc, target = _nvrtc(), code_target(arch)
-    text, headers = sources()
-    program = nvrtc.createProgram(
-        text, "cuda/augment.cu", [header.encode() for header in headers.values()], [name.encode() for name in headers]
-    )
     try:
-        try:
-            nvrtc.compileProgram(program, options(target))
-        except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program)
-            raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}\n{log}") from error
-        code = _whole_elf(nvrtc.getCUBIN(program)) if target.startswith("sm_") else nvrtc.getPTX(program)
-        return code, nvrtc.getProgramLog(program)
-    finally:
-        nvrtc.destroyProgram(program)
+        return compile_program(nvrtc, *sources(), options(target, defines))
+    except RuntimeError as error:
+        raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}") from error
 
 
-def _whole_elf(cubin: bytes) -> bytes:
-    """The cubin with its last byte, which CuPy's `getCUBIN` cuts off as if it ended a string (14.2)."""
-    program_headers, section_headers = struct.unpack_from("<2Q", cubin, 32)
-    program_header, programs, section_header, sections = struct.unpack_from("<4H", cubin, 54)
-    program_end = program_headers + program_header * programs
-    end = max(program_end, section_headers + section_header * sections)
-    if len(cubin) == end - 1 == program_end - 1:
-        return cubin + b"\0"  # the high byte of the last segment's alignment
-    if len(cubin) < end:
-        raise DeviceError(f"CuPy returned {len(cubin)} of {end} bytes of machine code: install CuPy 14.2")
-    return cubin
-
-
-def cached(arch: int | str) -> bytes:
-    """The code of `compile(arch)`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
+def cached(arch: int | str, defines: Sequence[str] = ()) -> bytes:
+    """The code of `compile(arch, defines)`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
 
     Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
     sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
     have written is not loaded (cuaug/_runtime/trusted_files.py).
     """
-    text, headers = sources()
-    target = code_target(arch)
-    version = ".".join(map(str, _nvrtc().getVersion()))
-    recipe = "\0".join([text, *headers.values(), *options(target), version])
-    suffix = "cubin" if target.startswith("sm_") else "ptx"
-    name = f"augment-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
+    code = read_cached(arch, defines)
+    if code is None:
+        code, _ = compile(arch, defines)
+        write_cached(arch, defines, code)
+    return code
+
+
+def read_cached(arch: int | str, defines: Sequence[str]) -> bytes | None:
+    """The code of `compile(arch, defines)` from the disk; None if it is not there."""
     try:
         with cache_directory(make=False) as directory:
-            kept = directory.read(name, limit=_MAX_BYTES)
+            kept = directory.read(_file_name(arch, defines), limit=_MAX_BYTES)
         code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
-        if hashlib.sha256(code).digest() == digest:
-            return code
+        return code if hashlib.sha256(code).digest() == digest else None
     except UntrustedError as error:  # nothing else would reveal foreign machine code
         warn_once(error, "compiled kernels there are not used")
     except OSError:  # usually: no such file
         pass
-    code, _ = compile(arch)
+    return None
+
+
+def write_cached(arch: int | str, defines: Sequence[str], code: bytes) -> None:
+    """Keeps the code of `compile(arch, defines)` for `read_cached`."""
     with (  # without a writable, trusted disk every process compiles
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
-        directory.atomic_write(name, mode=0o644) as file,
+        directory.atomic_write(_file_name(arch, defines), mode=0o644) as file,
     ):
         file.write(code + hashlib.sha256(code).digest())
-    return code
+
+
+def _file_name(arch: int | str, defines: Sequence[str]) -> str:
+    text, headers = sources()
+    target = code_target(arch)
+    version = ".".join(map(str, _nvrtc().getVersion()))
+    recipe = "\0".join([text, *headers.values(), *options(target, defines), version])
+    suffix = "cubin" if target.startswith("sm_") else "ptx"
+    return f"augment-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
 
 
 def _nvrtc() -> Any:

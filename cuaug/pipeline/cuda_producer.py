@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaExecutor
+from cuaug.devices.specialize import Specializer
 from cuaug.devices.workspace import ReusedBuffer
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
@@ -49,6 +50,7 @@ class CudaProducer:
         self._config = config
         self._recorder = recorder
         self.autotuner = DecodeAutotuner(config.load_hint, config.decode_threads, threads)
+        self.specializer = Specializer()
         self._record_split()
         self._prepared = False
         self._batches = 0
@@ -126,6 +128,7 @@ class CudaProducer:
                         pitches=crops.pitches.repeat(views),
                         skip=failed.repeat(views) if failed.any() else None,
                         workspace=arena.work,
+                        specializer=self.specializer,
                     )
                     arena.times.end()
                 finally:

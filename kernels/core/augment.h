@@ -27,20 +27,26 @@ DEVICE void finish_block(const PassContext& pass, int y, int x, int pixels, Pixe
     store_block(sample, v, y, x, pixels);
 }
 
+// Whether a pass that does not resample is a warp.
+DEVICE bool is_warp(const Sample& sample) {
+    return (may_be<Samplings>(WARP) || may_be<Samplings>(DISPLACE)) && (!may_be<Samplings>(COPY) || sample.warped);
+}
+
 // Samples `pixels` pixels, each from its own source pixels.
 template <class T>
 DEVICE void gather_block(const Sample& sample, const float* tables, const Plane* planes, int y, int x, int pixels,
                          PixelBlock& v) {
-    switch (sample.neighbourhood) {
-        case STENCIL: stencil_block<T>(sample, tables, source_pixels(sample, y, x, pixels), v); break;
-        case MEDIAN: median_block<T>(sample, source_pixels(sample, y, x, pixels), v); break;
-        case JPEG: jpeg_block(sample, planes, source_pixels(sample, y, x, pixels), v); break;
-        default:
-            if (sample.warped)
-                warp_block<T>(sample, tables, y, x, pixels, v);
-            else
-                copy_block<T>(sample, source_pixels(sample, y, x, pixels), v);
-    }
+    const int kind = sample.neighbourhood;
+    if (is<Neighbourhoods>(kind, STENCIL))
+        stencil_block<T>(sample, tables, source_pixels(sample, y, x, pixels), v);
+    else if (is<Neighbourhoods>(kind, MEDIAN))
+        median_block<T>(sample, source_pixels(sample, y, x, pixels), v);
+    else if (is<Neighbourhoods>(kind, JPEG))
+        jpeg_block(sample, planes, source_pixels(sample, y, x, pixels), v);
+    else if (is_warp(sample))
+        warp_block<T>(sample, tables, y, x, pixels, v);
+    else
+        copy_block<T>(sample, source_pixels(sample, y, x, pixels), v);
 }
 
 // A row of `columns` pixels as `count` pixel blocks. The first and last `edge` pixels, where a filter reads across the
@@ -65,11 +71,11 @@ DEVICE Span split_span(const RowSplit& split, int i) {
 DEVICE void gather_tile(const Block& block, const PassContext& pass, PartialStats& stats, Tile tile, float* scratch) {
     const Sample& sample = pass.sample;
     Plane planes[3];
-    if (sample.neighbourhood == JPEG) {
+    if (is<Neighbourhoods>(sample.neighbourhood, JPEG)) {
         const Span rows = window_range(sample, sample.y, tile.y, tile.rows);
         const Span columns = window_range(sample, sample.x, tile.x, tile.columns);
         JpegSample* const samples = reinterpret_cast<JpegSample*>(scratch);
-        if (sample.source_type == UINT8)
+        if (is<SourceTypes>(sample.source_type, UINT8))
             jpeg_planes<uint8>(block, sample, pass.tables, rows, columns, samples, planes);
         else
             jpeg_planes<float>(block, sample, pass.tables, rows, columns, samples, planes);
@@ -80,9 +86,9 @@ DEVICE void gather_tile(const Block& block, const PassContext& pass, PartialStat
         if (row >= tile.rows) break;
         const Span span = split_span(split, i);
         const int y = tile.y + row, x = tile.x + span.first, pixels = span.count;
-        if (sample.neighbourhood == JPEG && store_levels(sample, planes, y, x, pixels)) continue;
+        if (is<Neighbourhoods>(sample.neighbourhood, JPEG) && store_levels(sample, planes, y, x, pixels)) continue;
         PixelBlock v;
-        if (sample.source_type == UINT8)
+        if (is<SourceTypes>(sample.source_type, UINT8))
             gather_block<uint8>(sample, pass.tables, planes, y, x, pixels, v);
         else
             gather_block<float>(sample, pass.tables, planes, y, x, pixels, v);
@@ -90,24 +96,39 @@ DEVICE void gather_tile(const Block& block, const PassContext& pass, PartialStat
     }
 }
 
+// Calls function(row, v[row]) for `rows` rows; v is lost. On CUDA the rows move through v[0]: an array that a variable
+// indexes lies in local memory, and an unrolled loop would have the code of all operations ROWS times.
+template <class Function>
+DEVICE void for_each_row(PixelBlock* v, int rows, const Function& function) {
+    NO_UNROLL
+    for (int row = 0; row < rows; ++row) {
+        function(row, v[PIXELS > 1 ? row : 0]);
+        if (PIXELS > 1) continue;
+        UNROLL
+        for (int k = 1; k < ROWS; ++k)
+            for (int c = 0; c < 3; ++c) v[k - 1][c][0] = v[k][c][0];
+    }
+}
+
 DEVICE void run_tile(const Block& block, const PassContext& pass, PartialStats& stats, Tile tile, float* scratch) {
     const Sample& sample = pass.sample;
     const auto finish = [&](int y, int x, int pixels, PixelBlock& v) { finish_block(pass, y, x, pixels, v, stats); };
     if (run_fast_path(block, pass, tile, stats, finish)) return;
-    if (sample.warped || sample.neighbourhood > SEPARABLE || only_copies(sample)) {  // the same for all threads
+    if (!is<Samplings>(sampling_of(sample), RESAMPLE)) {  // the same for all threads
         gather_tile(block, pass, stats, tile, scratch);
         return;
     }
     const auto sum = [&](const Span* rows, const float* weights, bool inside, Span columns, float* lines) {
-        if (sample.source_type == UINT8)
+        if (is<SourceTypes>(sample.source_type, UINT8))
             sum_rows<uint8>(block, sample, rows, weights, inside, columns, lines);
         else
             sum_rows<float>(block, sample, rows, weights, inside, columns, lines);
     };
     resample_tile(block, sample, pass.tables, tile, scratch, sum,
                   [&](int y, int x, int rows, int pixels, PixelBlock* v) {
-                      NO_UNROLL
-                      for (int row = 0; row < rows; ++row) finish_block(pass, y + row, x, pixels, v[row], stats);
+                      for_each_row(v, rows, [&](int row, PixelBlock& pixel_block) {
+                          finish_block(pass, y + row, x, pixels, pixel_block, stats);
+                      });
                   });
 }
 

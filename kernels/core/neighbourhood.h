@@ -65,16 +65,6 @@ DEVICE const T* leftmost(const Sample& sample, const SourcePixels& at) {
 
 // --- pixels that only move -------------------------------------------------------------------------------------------
 
-DEVICE bool is_shift(const Axis& axis) {
-    return axis.scale == 1.0 && axis.offset == 0.0 && axis.origin + axis.seen_low >= axis.low &&
-           axis.origin + axis.seen_high <= axis.high;
-}
-
-// Whether each pixel of a pass is one source pixel: every filter gives it weight 1.
-DEVICE bool only_copies(const Sample& sample) {
-    return sample.neighbourhood == NONE && !sample.warped && is_shift(sample.y) && is_shift(sample.x);
-}
-
 template <class T>
 DEVICE void copy_block(const Sample& sample, const SourcePixels& at, PixelBlock& v) {
     if (at.interior) {

@@ -4,8 +4,8 @@
 // Reference: borders: NumPy's pad modes edge, reflect, symmetric and wrap.
 // Tests:    tests/properties/test_sampling.py.
 #pragma once
+#include "core/signature.h"
 #include "core/simd.h"
-#include "plan.h"
 
 // The output pixels that a block of threads computes.
 struct Tile {
@@ -51,18 +51,19 @@ DEVICE int to_level(float value, float scale) { return int(clamp(value * scale +
 // The index in [low, high) that index i shows under a border; -1 for the constant fill. 0 <= low < high.
 DEVICE int border_index(int i, int low, int high, int border) {
     if (i >= low && i < high) return i;
-    if (border == CONSTANT) return -1;
+    if (is<Borders>(border, CONSTANT)) return -1;
     const int n = high - low;
-    if (border == EDGE || n == 1) return i < low ? low : high - 1;
-    if (border == WRAP) {
+    if (is<Borders>(border, EDGE) || n == 1) return i < low ? low : high - 1;
+    if (is<Borders>(border, WRAP)) {
         const int k = (i - low) % n;
         return low + (k < 0 ? k + n : k);
     }
     // REFLECT mirrors at the centre of the last pixel, SYMMETRIC at its edge.
-    const int period = border == REFLECT ? 2 * n - 2 : 2 * n;
+    const bool reflects = is<Borders>(border, REFLECT);
+    const int period = reflects ? 2 * n - 2 : 2 * n;
     int k = (i - low) % period;
     if (k < 0) k += period;
-    if (k >= n) k = (border == REFLECT ? period : period - 1) - k;
+    if (k >= n) k = (reflects ? period : period - 1) - k;
     return low + k;
 }
 

@@ -260,8 +260,12 @@ DEVICE void run_program(const PassContext& pass, int y, int x, PixelBlock& v) {
     for (int i = sample.op_begin; i < sample.op_end; ++i) {
         const Op& op = pass.ops[i];
         switch (op.code) {
-#define OPERATION(code, call, ...) \
-    case code: call; break;
+#define OPERATION(code, call, ...)      \
+    case code:                          \
+        if (may_be<Operations>(code)) { \
+            call;                       \
+        }                               \
+        break;
 #include "ops.def"
 #undef OPERATION
         }

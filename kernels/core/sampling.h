@@ -43,10 +43,10 @@ DEVICE float lanczos(float x) {
 
 // The weight of a source pixel x from the centre, in units of a filter that antialiasing has widened.
 DEVICE float antialias_weight(int filter, float x) {
-    if (filter == BILINEAR) return triangle(x);
-    if (filter == BICUBIC) return cubic(x, -0.5f);
-    if (filter == LANCZOS) return lanczos(x);
-    if (filter == HAMMING) return hamming(x);
+    if (is<Filters>(filter, BILINEAR)) return triangle(x);
+    if (is<Filters>(filter, BICUBIC)) return cubic(x, -0.5f);
+    if (is<Filters>(filter, LANCZOS)) return lanczos(x);
+    if (is<Filters>(filter, HAMMING)) return hamming(x);
     return x > -0.5f && x <= 0.5f ? 1.0f : 0.0f;  // BOX
 }
 
@@ -59,7 +59,8 @@ struct Span {
 DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* weights) {
     const double stretch = axis.scale > 1.0 ? axis.scale : 1.0;
     const double support = support_of(filter) * stretch;
-    if (filter == BOX) centre += 1e-9;  // a pixel between two boxes belongs to the first, however positions are rounded
+    if (is<Filters>(filter, BOX))
+        centre += 1e-9;  // a pixel between two boxes belongs to the first, however positions are rounded
     int first = max(axis.low, axis.origin + int(floor(centre - support + 0.5)));
     int end = min(axis.high, axis.origin + int(floor(centre + support + 0.5)));
     first = min(first, axis.high - 1);
@@ -76,7 +77,8 @@ DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* w
 
 // OpenCV's rule: the 2 or 4 neighbours of the centre; those outside the window repeat its edge.
 DEVICE Span interpolate_span(const Axis& axis, double centre, int filter, float* weights) {
-    const int taps = filter == BICUBIC ? 4 : 2;
+    const bool bicubic = is<Filters>(filter, BICUBIC);
+    const int taps = bicubic ? 4 : 2;
     const double left = floor(centre - 0.5);
     const float fraction = float(centre - 0.5 - left);
     const int first_tap = axis.origin + int(left) - (taps / 2 - 1);
@@ -86,7 +88,7 @@ DEVICE Span interpolate_span(const Axis& axis, double centre, int filter, float*
     for (int k = 0; k < taps; ++k) {
         const float x = float(k - (taps / 2 - 1)) - fraction;
         const int at = min(max(first_tap + k, axis.low), axis.high - 1) - first;
-        weights[at] += filter == BICUBIC ? cubic(x, -0.75f) : triangle(x);
+        weights[at] += bicubic ? cubic(x, -0.75f) : triangle(x);
     }
     return {first, count};
 }
@@ -125,13 +127,13 @@ DEVICE void tabulate_spans(const Block& block, const Sample& sample, const Axis&
         const double centre = axis.offset + (r + 0.5) * axis.scale;
         if (r == -1)
             spans[i] = {0, 0};
-        else if (sample.neighbourhood == SEPARABLE)
+        else if (is<Neighbourhoods>(sample.neighbourhood, SEPARABLE))
             spans[i] = filter_span(axis, r, filter, w);
-        else if (sample.filter == NEAREST)
+        else if (is<Filters>(sample.filter, NEAREST))
             spans[i] = nearest_span(axis, r, w);
         else
-            spans[i] = sample.antialias ? antialias_span(axis, centre, sample.filter, w)
-                                        : interpolate_span(axis, centre, sample.filter, w);
+            spans[i] = is<Antialiases>(sample.antialias, 1) ? antialias_span(axis, centre, sample.filter, w)
+                                                            : interpolate_span(axis, centre, sample.filter, w);
     }
 }
 

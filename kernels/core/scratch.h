@@ -7,7 +7,7 @@
 // Reference: none.
 // Tests:    tests/kernels/test_scratch.py finds writes beyond it; tests/kernels/test_sanitizers.py on the CPU.
 #pragma once
-#include "plan.h"
+#include "core/signature.h"
 
 // How a build lays out its scratch.
 struct ScratchLayout {
@@ -43,10 +43,10 @@ DEVICE int clahe_floats(const ScratchLayout& layout, const Sample& sample, int t
 }
 
 DEVICE int statistics_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
-    const int tables = sample.measured == HISTOGRAM         ? EQUALIZE_FLOATS
-                       : sample.measured == CELL_HISTOGRAMS ? clahe_floats(layout, sample, rows, columns)
-                                                            : 0;
-    return tables + (sample.measure == HISTOGRAM ? COUNTS : 0);
+    int floats = is<Measures>(sample.measure, HISTOGRAM) ? COUNTS : 0;
+    if (is<PriorMeasures>(sample.measured, HISTOGRAM)) floats += EQUALIZE_FLOATS;
+    if (is<PriorMeasures>(sample.measured, CELL_HISTOGRAMS)) floats += clahe_floats(layout, sample, rows, columns);
+    return floats;
 }
 
 // The most 8 x 8 blocks, along one axis, that n neighbouring samples lie in.
@@ -75,14 +75,4 @@ DEVICE int64 scratch_floats(const ScratchLayout& layout, const Sample& sample, i
     else if (!sample.warped && sample.neighbourhood <= SEPARABLE)
         floats += resampling_floats(layout, sample, rows, columns);
     return floats;
-}
-
-// Whether the entry point `resample` of cuda/augment.cu can run a sample's pass: uint8 resampled or copied, then scaled
-// and erased.
-DEVICE bool is_resample_pass(const Sample& sample, const Op* ops) {
-    bool simple = sample.source_type == UINT8 && !sample.warped && sample.neighbourhood <= SEPARABLE &&
-                  sample.measure == NOTHING && sample.measured == NOTHING;
-    for (int i = sample.op_begin; i < sample.op_end; ++i)
-        simple = simple && (ops[i].code == SCALE || ops[i].code == ERASE);
-    return simple;
 }

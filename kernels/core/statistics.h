@@ -92,11 +92,9 @@ DEVICE void count_levels(const Sample& sample, const PixelBlock& v, int count, u
 
 DEVICE void measure(const Sample& sample, const Statistics& statistics, const PixelBlock& v, int count,
                     PartialStats& stats) {
-    switch (sample.measure) {
-        case GRAY_SUM: add_gray(sample, v, count, stats); break;
-        case RANGE: update_range(sample, v, count, stats); break;
-        case HISTOGRAM: count_levels(sample, v, count, statistics.counts); break;
-    }
+    if (is<Measures>(sample.measure, GRAY_SUM)) add_gray(sample, v, count, stats);
+    if (is<Measures>(sample.measure, RANGE)) update_range(sample, v, count, stats);
+    if (is<Measures>(sample.measure, HISTOGRAM)) count_levels(sample, v, count, statistics.counts);
 }
 
 // --- using -----------------------------------------------------------------------------------------------------------
@@ -148,19 +146,19 @@ DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, con
     Statistics statistics = {memory + sample.measured_at, memory + sample.measure_at, scratch,
                              reinterpret_cast<uint32*>(scratch)};
     const uint32* counts = reinterpret_cast<const uint32*>(statistics.before);
-    if (sample.measured == HISTOGRAM) {
+    if (is<PriorMeasures>(sample.measured, HISTOGRAM)) {
         uint32* sums = reinterpret_cast<uint32*>(scratch + COUNTS);
         sum_chunks(block, counts, sums);
         block.sync();
         equalize(block, counts, sums, scratch);
         statistics.counts += EQUALIZE_FLOATS;
     }
-    if (sample.measured == CELL_HISTOGRAMS) {
+    if (is<PriorMeasures>(sample.measured, CELL_HISTOGRAMS)) {
         const Op& op = ops[sample.op_begin];  // the operation that needs them
         make_clahe_tables(block, sample, tile, counts, op.a[2], op.a[3], scratch);
         statistics.counts += clahe_floats(SCRATCH, sample, tile.rows, tile.columns);
     }
-    if (sample.measure == HISTOGRAM)
+    if (is<Measures>(sample.measure, HISTOGRAM))
         for (int i = block.thread; i < COUNTS; i += block.threads) statistics.counts[i] = 0;
     if (statistics_floats(SCRATCH, sample, tile.rows, tile.columns) > 0) block.sync();
     return statistics;
@@ -170,22 +168,19 @@ DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, con
 DEVICE void end_statistics(const Block& block, const Sample& sample, const Statistics& statistics,
                            const PartialStats& stats, const Tile& tile) {
     uint32* words = reinterpret_cast<uint32*>(statistics.into);
-    switch (sample.measure) {
-        case GRAY_SUM: block_sum(statistics.into, stats.gray); break;
-        case RANGE:
-            for (int c = 0; c < 3; ++c) {
-                block_max(&words[c], uint32(stats.maximum[c]) ^ 0x80000000u);
-                block_max(&words[3 + c], uint32(stats.negated_maximum[c]) ^ 0x80000000u);
-            }
-            break;
-        case HISTOGRAM:
-            block.sync();
-            for (int i = block.thread; i < COUNTS; i += block.threads)
-                if (statistics.counts[i] > 0) atomic_add(&words[i], statistics.counts[i]);
-            break;
-        case CELL_HISTOGRAMS:
-            block.sync();
-            count_cell_histograms(block, sample, tile, words);
-            break;
+    if (is<Measures>(sample.measure, GRAY_SUM)) {
+        block_sum(statistics.into, stats.gray);
+    } else if (is<Measures>(sample.measure, RANGE)) {
+        for (int c = 0; c < 3; ++c) {
+            block_max(&words[c], uint32(stats.maximum[c]) ^ 0x80000000u);
+            block_max(&words[3 + c], uint32(stats.negated_maximum[c]) ^ 0x80000000u);
+        }
+    } else if (is<Measures>(sample.measure, HISTOGRAM)) {
+        block.sync();
+        for (int i = block.thread; i < COUNTS; i += block.threads)
+            if (statistics.counts[i] > 0) atomic_add(&words[i], statistics.counts[i]);
+    } else if (is<Measures>(sample.measure, CELL_HISTOGRAMS)) {
+        block.sync();
+        count_cell_histograms(block, sample, tile, words);
     }
 }

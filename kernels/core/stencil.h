@@ -54,6 +54,8 @@ DEVICE void stencil_block(const Sample& sample, const float* tables, const Sourc
     for (int p = 0; p < PIXELS; ++p) {
         const int row = at.row, column = at.column[p];
         const bool filled = row == FILL_AFTER || column == FILL_AFTER, kept = !filled && in_frame(sample, row, column);
+        // An array that a variable indexes would lie in local memory.
+        UNROLL
         for (int c = 0; c < 3; ++c) {
             float sum = 0.0f;
             if (filled)

@@ -127,11 +127,11 @@ DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, 
         store(at.x + p, to_doubles(column + p) + 0.5);
     }
     map(sample, tables, at);
-    if (sample.filter == NEAREST) {
+    if (is<Filters>(sample.filter, NEAREST)) {
         gather_nearest<T>(sample, at, pixels, v);
-    } else if (sample.filter == BILINEAR) {
+    } else if (is<Filters>(sample.filter, BILINEAR)) {
         interpolate<T, 2>(sample, at, pixels, v);
-    } else {
+    } else if (is<Filters>(sample.filter, BICUBIC)) {
         interpolate<T, 4>(sample, at, pixels, v);
     }
     if (!filled) return;

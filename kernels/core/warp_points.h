@@ -66,7 +66,7 @@ DEVICE void displace(const Sample& sample, const float* tables, SourcePoints& at
 
 // Maps output points to the source.
 DEVICE void map(const Sample& sample, const float* tables, SourcePoints& at) {
-    if (sample.field_rows > 0) displace(sample, tables, at);
+    if (may_be<Samplings>(DISPLACE) && sample.field_rows > 0) displace(sample, tables, at);
     const double m0 = sample.matrix[0], m1 = sample.matrix[1], m2 = sample.matrix[2], m3 = sample.matrix[3];
     const double m4 = sample.matrix[4], m5 = sample.matrix[5], m6 = sample.matrix[6], m7 = sample.matrix[7];
     const double m8 = sample.matrix[8];
@@ -124,7 +124,7 @@ DEVICE int classify_taps(const Sample& sample, const TapWeights<taps>& y, const 
     int inside = 1;
     FOR_PIXELS(p) inside &= is_inside(p);
     if (inside) return INSIDE;
-    const int outside = sample.border_before == CONSTANT ? OUTSIDE : PARTLY;
+    const int outside = is<Borders>(sample.border_before, CONSTANT) ? OUTSIDE : PARTLY;
     int found = 0;
     FOR_PIXELS(p) {
         const bool touches = in_range(y.first[p], top - taps + 1, bottom - top + taps - 1) &

@@ -1,6 +1,7 @@
 // Computes: the CUDA entry points. `augment` runs any pass. `resample` runs the pass that most batches consist of
-//           (is_resample_pass in core/scratch.h): uint8 cropped and resized, then scaled and erased. It takes fewer
-//           registers, so more blocks run at once, and reads the program once for all rows of a thread.
+//           (is_resample_signature in core/signature.h): uint8 cropped and resized, then scaled and erased. It takes
+//           fewer registers, so more blocks run at once, and reads the program once for all rows of a thread.
+//           CUAUG_ONLY_AUGMENT and CUAUG_ONLY_RESAMPLE leave out the other one.
 // Threads:  grid (tiles down, tiles across, samples): only the first side may exceed 65,535. A block computes a tile of
 //           tile_rows x tile_columns output pixels. Dynamic shared memory: cuaug_scratch_words of the largest tile.
 // Reference: core/augment.h.
@@ -16,6 +17,7 @@ DEVICE bool make_tile(const Sample& sample, int rows, int columns, Tile& tile) {
     return tile.rows > 0 && tile.columns > 0;
 }
 
+#if !defined(CUAUG_ONLY_RESAMPLE)
 KERNEL augment(const Sample* samples,  // [N]
                const Op* ops,          // [*] of all samples
                const float* tables,    // [T, C, 256], then filters, fields and quantisation steps
@@ -29,7 +31,9 @@ KERNEL augment(const Sample* samples,  // [N]
     const Block block = {int(threadIdx.x), int(blockDim.x)};
     augment_tile(block, sample, ops, tables, statistics, tile, scratch);
 }
+#endif
 
+#if !defined(CUAUG_ONLY_AUGMENT)
 DEVICE void saturate_rows(PixelBlock* v, float limit) {
     if (limit < 0.0f) return;
     UNROLL
@@ -41,12 +45,12 @@ DEVICE void finish_rows(const Sample& sample, const Op* ops, int y, int x, int r
     saturate_rows(v, sample.clamp);
     for (int i = sample.op_begin; i < sample.op_end; ++i) {
         const Op& op = ops[i];
-        if (op.code == SCALE) {
+        if (is<Operations>(op.code, SCALE)) {
             UNROLL
             for (int row = 0; row < ROWS; ++row)
                 for (int c = 0; c < 3; ++c) scale(op.a[c], op.a[4 + c], -1.0f, v[row][c]);
             saturate_rows(v, op.limit);
-        } else {
+        } else if (may_be<Operations>(ERASE)) {
             UNROLL
             for (int row = 0; row < ROWS; ++row) erase(op, place_of(sample, y + row, x), v[row]);
         }
@@ -68,5 +72,6 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     resample_tile(block, sample, tables, tile, scratch, sum,
                   [&](int y, int x, int rows, int, PixelBlock* v) { finish_rows(sample, ops, y, x, rows, v); });
 }
+#endif
 
 }  // namespace cuaug

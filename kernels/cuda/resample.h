@@ -69,7 +69,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
                      Span columns, float* lines) {
     const int begin = columns.first, end = columns.first + columns.count, pitch = line_floats(columns);
     // [low, high): columns in memory without a border. Fewer than WIDE values take the slow path too.
-    int low = inside || sample.border_before != CONSTANT ? min(max(begin, sample.x.inner_low), end) : end;
+    int low = inside || !is<Borders>(sample.border_before, CONSTANT) ? min(max(begin, sample.x.inner_low), end) : end;
     const int high = max(low, min(end, sample.x.inner_high)), n = 3 * (high - low);
     if (n < WIDE) low = high;
     for (int j = block.thread; j < 3 * (columns.count - (high - low)); j += block.threads) {

@@ -27,12 +27,11 @@ DEVICE void store_as(const Sample& sample, const PixelBlock* v, int y, int x, in
 
 template <int max_rows>
 DEVICE void store_rows(const Sample& sample, const PixelBlock* v, int y, int x, int rows) {
-    switch (sample.target_type) {
-        case UINT8: store_as<uint8, max_rows>(sample, v, y, x, rows); break;
-        case FLOAT16: store_as<Half, max_rows>(sample, v, y, x, rows); break;
-        case BFLOAT16: store_as<Bfloat16, max_rows>(sample, v, y, x, rows); break;
-        case FLOAT32: store_as<float, max_rows>(sample, v, y, x, rows); break;
-    }
+    const int type = sample.target_type;
+    if (is<TargetTypes>(type, UINT8)) store_as<uint8, max_rows>(sample, v, y, x, rows);
+    if (is<TargetTypes>(type, FLOAT16)) store_as<Half, max_rows>(sample, v, y, x, rows);
+    if (is<TargetTypes>(type, BFLOAT16)) store_as<Bfloat16, max_rows>(sample, v, y, x, rows);
+    if (is<TargetTypes>(type, FLOAT32)) store_as<float, max_rows>(sample, v, y, x, rows);
 }
 DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x, int) {
     store_rows<1>(sample, &v, y, x, 1);

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from cuaug._runtime import trusted_files
 from cuaug.commands.doctor import checks
 from cuaug.devices import nvrtc
+from cuaug.devices.nvrtc_program import _whole_elf
 from cuaug.errors import DeviceError
 from cuaug.plan.layout import AXIS, GRID, OP, SAMPLE
 from tests.support.foreign_files import chown_to_nobody
@@ -189,9 +191,9 @@ def elf_end(cubin: bytes) -> int:
 def test_machine_code_is_a_whole_elf_file(one_kernel, arch, tmp_path):
     cubin, _ = nvrtc.compile(arch)
     assert len(cubin) == elf_end(cubin)
-    assert nvrtc._whole_elf(cubin) == nvrtc._whole_elf(cubin[:-1]) == cubin, "with and without CuPy's mistake"
-    with pytest.raises(DeviceError, match="machine code: install CuPy"):
-        nvrtc._whole_elf(cubin[:-2])
+    assert _whole_elf(cubin) == _whole_elf(cubin[:-1]) == cubin, "with and without CuPy's mistake"
+    with pytest.raises(RuntimeError, match="machine code: install CuPy"):
+        _whole_elf(cubin[:-2])
     if readelf := shutil.which("readelf"):
         (tmp_path / "cubin").write_bytes(cubin)
         report = subprocess.run([readelf, "-hlS", tmp_path / "cubin"], capture_output=True, text=True)
@@ -224,7 +226,7 @@ def compiled(monkeypatch, tmp_path) -> list[int]:
     """Replaces the compiler: kernels of 100 kB, cached in tmp_path / "cache". Lists the architectures compiled."""
     compiles: list[int] = []
 
-    def compile(arch: int) -> tuple[bytes, str]:
+    def compile(arch: int, defines: Sequence[str]) -> tuple[bytes, str]:
         compiles.append(arch)
         time.sleep(0.05)
         return bytes([arch]) * 100_000, ""

@@ -13,6 +13,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,14 @@ SOURCE = Path(__file__).parents[1] / "support" / "emulate_cuda.cpp"
 PLAIN = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY) -> Any:
+def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY, *, extra: Sequence[str] = ()) -> Any:
+    """The emulation, compiled with `extra` flags."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         pytest.skip(f"no compiler: {compiler}")
     target = folder / "emulated.so"
     flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
-    subprocess.run([compiler, *flags, f"-I{kernels}", "-c", str(SOURCE), "-o", f"{target}.o"], check=True)
+    subprocess.run([compiler, *flags, *extra, f"-I{kernels}", "-c", str(SOURCE), "-o", f"{target}.o"], check=True)
     subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
     library = ctypes.CDLL(str(target))
     library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]

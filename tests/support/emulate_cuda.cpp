@@ -141,7 +141,13 @@ extern "C" int64_t emulate(int simple, int block_threads, const void* rows, cons
     if (floats + GUARD_FLOATS > MAX_FLOATS || block_threads > MAX_THREADS) return -1;
     for (int64_t i = 0; i < floats + GUARD_FLOATS; ++i) memcpy(&scratch[i], &pattern, sizeof pattern);
     blockIdx = {tile_y, tile_x, sample}, blockDim = {block_threads, 1, 1};
+#if defined(CUAUG_ONLY_RESAMPLE)
+    entry = simple ? resample : nullptr;
+#elif defined(CUAUG_ONLY_AUGMENT)
+    entry = simple ? nullptr : augment;
+#else
     entry = simple ? resample : augment;
+#endif
     arguments[0] = rows, arguments[1] = ops, arguments[2] = tables, arguments[3] = statistics;
     tile[0] = tile_rows, tile[1] = tile_columns;
     loaded[0] = UINT64_MAX, loaded[1] = 0, misaligned = false;

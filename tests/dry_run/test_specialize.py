@@ -1,0 +1,39 @@
+"""A loader's kernels are replaced by ones compiled for its chain, without a change of the pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cuaug import transforms as T
+from cuaug.devices import specialize
+from tests.dry_run import CHAIN
+from tests.support.fake_cuda import FakeFunction
+
+#: Two passes: contrast needs the mean of the resized image.
+COLOR = [T.RandomResizedCrop(24), T.ColorJitter(0.4, 0.4, 0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
+
+
+def test_later_batches_run_on_kernels_for_the_chain(loader_on, image_files, fake, monkeypatch):
+    polls: list[int] = []
+
+    def kernel(key: tuple[Any, int]) -> FakeFunction | None:
+        polls.append(key[1])
+        return FakeFunction(fake, f"{key[1]:#x}") if polls.count(key[1]) > 2 else None
+
+    monkeypatch.setattr(specialize, "STABLE_SAMPLES", 16)
+    monkeypatch.setattr(specialize, "_kernel", kernel)
+    for chain, full in ((CHAIN, ["resample"]), (COLOR, ["augment", "augment"])):
+        fake.entries.clear()
+        polls.clear()
+        on_cpu, on_gpu = (
+            loader_on(gpu, image_files, chain, batch_size=4, dtype=torch.float16) for gpu in (False, True)
+        )
+        for _ in range(2):
+            for want, got in zip(on_cpu, on_gpu, strict=True):
+                assert torch.equal(want.images, got.images) and want.indices.tolist() == got.indices.tolist()
+        passes = len(full)
+        assert fake.entries[: 6 * passes] == full * 6, "the first batches run on the full kernels"
+        assert sorted(fake.entries[-passes:]) == sorted(f"{signature:#x}" for signature in set(polls))
+        on_gpu.close()

@@ -1,0 +1,70 @@
+"""Kernels compiled for a signature: the bits of the full build, without code for anything else."""
+
+from __future__ import annotations
+
+from functools import partialmethod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuaug.devices import cuda, specialize
+from cuaug.plan import Layout, Type, operations
+from cuaug.plan.layout import OpCode
+from tests.kernels.test_cuda_executor import run
+from tests.kernels.test_scratch import EmulatedKernel, compare, compiled, install
+from tests.support.run_plans import plan_for
+from tests.support.signatures import plan_chain, signatures
+
+pytest.importorskip("cupy")
+
+
+class EmulatedBuilds:
+    """In place of `Specializer`: compiles cuda/augment.cu for each signature, for a CPU."""
+
+    def __init__(self, folder: Any) -> None:
+        self._folder = folder
+        self.kernels: dict[int, EmulatedKernel] = {}
+
+    def choose(self, device_index: int, number: int, signature: int, samples: int) -> EmulatedKernel:
+        if signature not in self.kernels:
+            defines, entry = specialize.macros(signature)
+            folder = self._folder / f"{signature:x}"
+            folder.mkdir()
+            library = compiled(folder, extra=[f"-D{define}" for define in defines])
+            self.kernels[signature] = EmulatedKernel(library, entry == "resample")
+        return self.kernels[signature]
+
+
+@pytest.fixture
+def builds(tmp_path, monkeypatch):
+    """Runs every launch on a build for its own signature."""
+    builds = EmulatedBuilds(tmp_path)
+    full = install(None, 5, monkeypatch)
+    assert full.augment._emulate is None  # the full kernels cannot run
+    monkeypatch.setattr(cuda.CudaExecutor, "run", partialmethod(cuda.CudaExecutor.run, specializer=builds))
+    return builds
+
+
+@pytest.mark.parametrize(("name", "passes"), [("erase", 1), ("color", 2), ("rotate", 1)])
+def test_the_bits_of_the_full_build(builds, name, passes):
+    batch = [np.random.default_rng(i).integers(0, 256, (75, 100, 3), dtype=np.uint8) for i in range(6)]
+    tables = plan_chain(name, 75, 100, len(batch))
+    compare(tables, batch, 3, None)
+    assert list(builds.kernels) == signatures(tables) and len(tables.rows) == passes
+
+
+def test_a_build_lacks_the_code_for_other_values(builds):
+    """Without SOLARIZE in its signature, a build leaves the pixels unchanged."""
+    image = np.full((4, 5, 3), 200, np.uint8)
+    plan, other = plan_for(image), plan_for(image)
+    plan.append(operations.matrix(1, -1.0, np.eye(3, 4)))
+    other.append(operations.solarize(1, 255.0, 128))
+    tables, others = (p.compile(Type.UINT8, Layout.HWC) for p in (plan, other))
+    run(tables, [image], 3)
+    (signature,) = signatures(tables)
+    assert signatures(others) == [signature ^ 1 << OpCode.MATRIX ^ 1 << OpCode.SOLARIZE]
+    (builds.kernels[signatures(others)[0]],) = builds.kernels.values()
+    assert (run(others, [image], 3)[1].numpy()[0, :60] == 200).all()
+    builds.kernels.pop(signatures(others)[0])
+    assert (run(others, [image], 3)[1].numpy()[0, :60] == 55).all()
