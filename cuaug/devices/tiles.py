@@ -7,7 +7,6 @@ leaves the tiles of the others as they are. Most batches are of one class.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -72,40 +71,45 @@ def plan_launches(rows: NDArray[Any], limit: int, tile: tuple[int, int] | None =
     Raises:
         DeviceError: one pixel of a sample needs more shared memory than the GPU grants.
     """
-    rest = rows["active"] != 0
-    if not rest.any():
+    rest = rows["active"].nonzero()[0]
+    if not len(rest):
         return []
-    heights, widths = (np.where(rest, rows[axis]["out"], 0) for axis in ("y", "x"))
-    height, width = int(heights.max()), int(widths.max())
+    heights, widths = rows["y"]["out"], rows["x"]["out"]
+    height, width = int(heights[rest].max()), int(widths[rest].max())
+    scratch: dict[tuple[int, int], NDArray[np.int64]] = {}
 
-    @functools.cache
     def size(tile: _Tile) -> tuple[int, int]:
         # Equal tiles, instead of full ones and a narrow rest.
         return min(tile.max_rows, height), -(-width // -(-width // tile.max_columns))
 
-    @functools.cache
-    def fits(tile: _Tile) -> NDArray[np.bool_]:
-        return scratch_bytes(rows, *size(tile)) <= min(tile.max_shared_bytes, limit)
+    def needs(tile: _Tile, group: NDArray[np.int64]) -> NDArray[np.int64]:
+        shape = size(tile)
+        if shape not in scratch:
+            scratch[shape] = scratch_bytes(rows, *shape)
+        return scratch[shape][group]
 
-    def first_fit(tiles: Sequence[_Tile], group: NDArray[np.bool_]) -> _Tile | None:
-        return next((tile for tile in tiles if fits(tile)[group].all()), None)
+    def first_fit(tiles: Sequence[_Tile], group: NDArray[np.int64]) -> tuple[_Tile | None, int]:
+        for tile in tiles:
+            shared_bytes = int(needs(tile, group).max(initial=0))
+            if shared_bytes <= min(tile.max_shared_bytes, limit):
+                return tile, shared_bytes
+        return None, 0
 
     launches = []
-    for tiles in [(_Tile(*tile, limit),)] if tile else _CLASSES:
-        group, chosen = rest, first_fit(tiles, rest)
+    for tiles in ((_Tile(*tile, limit),),) if tile else _CLASSES:
+        group = rest
+        chosen, shared_bytes = first_fit(tiles, group)
         if chosen is None:
-            group = rest & fits(tiles[-1])
-            if not group.any():
-                continue
-            chosen = first_fit(tiles, group)
-        assert chosen is not None  # at least the last
+            group = rest[needs(tiles[-1], rest) <= min(tiles[-1].max_shared_bytes, limit)]
+            chosen, shared_bytes = first_fit(tiles, group)
+        if chosen is None or not len(group):
+            continue
         tile_rows, tile_columns = size(chosen)
         down = -(-int(heights[group].max()) // tile_rows)
         across = -(-int(widths[group].max()) // tile_columns)
-        shared_bytes = int(scratch_bytes(rows, tile_rows, tile_columns)[group].max())
-        launches.append(Launch(group.nonzero()[0], down, across, tile_rows, tile_columns, shared_bytes))
-        rest = rest & ~group
-        if not rest.any():
+        launches.append(Launch(group, down, across, tile_rows, tile_columns, shared_bytes))
+        rest = np.setdiff1d(rest, group, assume_unique=True) if len(group) < len(rest) else rest[:0]
+        if not len(rest):
             return launches
     least = scratch_bytes(rows, *(tile or (1, 1)))[rest].max()
     raise DeviceError(

@@ -102,6 +102,26 @@ def test_a_shrink_with_more_shared_memory_than_the_default():
     compare([image], [[Step("resize", {"height": 1, "width": 40})]], Type.UINT8, Layout.HWC)
 
 
+def test_samples_of_very_different_scale():
+    """In three launches: with the default shared memory, with up to 100 KiB, and with narrow tiles."""
+    batch = [
+        np.random.default_rng(3).integers(0, 256, (9, width, 3), dtype=np.uint8)
+        for width in (200, 1500, 30, 16_000, 4000)
+    ]
+    programs = [[Step("resize", {"height": 9, "width": 128})]] * len(batch)
+    compare(batch, programs, Type.FLOAT16, Layout.CHW)
+
+
+def test_a_batch_in_chunks(monkeypatch):
+    """Several passes, each chunk in the memory of the one before."""
+    monkeypatch.setenv("CUAUG_WORKSPACE_BYTES", "4000000")
+    rng = np.random.default_rng(4)
+    batch = [rng.integers(0, 256, (200 + 7 * i, 300 - 5 * i, 3), dtype=np.uint8) for i in range(24)]
+    contrast, resize = Step("contrast", {"factor": 1.5}), Step("resize", {"height": 64, "width": 70})
+    programs = [[contrast] * (i % 3) + [resize, contrast] for i in range(24)]
+    compare(batch, programs, Type.FLOAT32, Layout.CHW)
+
+
 def test_an_output_taller_than_two_sides_of_the_grid_have_tiles():
     image = np.arange(530_000 * 3, dtype=np.uint32).astype(np.uint8).reshape(530_000, 1, 3)
     compare([image], [[Step("flip", {"vertical": True})]], Type.UINT8, Layout.HWC)

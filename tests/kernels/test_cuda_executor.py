@@ -55,7 +55,8 @@ def test_passes_tiles_and_addresses(fake, data, dtype, layout):
     tables = plan.compile(dtype, layout)
     tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
     launches, got = run(tables, batch, plan.channels, tile=tile)
-    assert launches == len(fake.kernel.launches) == tables.launches
+    assert launches == len(fake.kernel.launches)
+    assert tables.launches <= launches <= 3 * tables.launches  # up to three classes of scale
     program = run_plans.CpuExecutor(tables)
     for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
         want = np.empty(int(h * w) * plan.channels * np.dtype(run_plans.DTYPES[dtype]).itemsize, np.uint8)

@@ -128,13 +128,16 @@ def test_an_ordinary_batch_is_one_launch(launched):
 
 
 def test_a_giant_image_leaves_the_tiles_of_the_others(launched):
-    """Together with it, they would have tiles of 4 x 64: 24 times as many blocks, half of their threads idle."""
+    """In one launch all would have its tiles. With 48 KB, they would be 4 x 56: 16 times as many blocks."""
     photos, giant = launch(launched, [PHOTO] * 100 + [GIANT] + [PHOTO] * 155, *CROP)
     (alone,) = launch(launched, [PHOTO] * 255, *CROP)
     assert photos.tile == alone.tile and photos.blocks == alone.blocks == 255 * 7 * 2
     assert len(giant.rows) == 1 and giant.rows["y"]["scale"] > 7.5
-    assert giant.tile[0] == 8 and giant.blocks <= 28 * 4
-    assert active_threads([photos, giant]) > 111
+    assert giant.tile == (8, 112) and giant.shared_mem > 48 << 10 and giant.blocks == 28 * 2
+    assert active_threads([photos, giant]) == 112
+    photos, giant = launch(launched, [PHOTO] * 255 + [GIANT], T.Resize((224, 224)))
+    assert giant.tile == (8, 56) and photos.blocks + giant.blocks == 3682
+    assert 110 < active_threads([photos, giant]) < 111
 
 
 def test_shared_memory_is_granted_before_tiles_shrink(launched, monkeypatch):
