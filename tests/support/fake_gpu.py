@@ -28,7 +28,7 @@ from tests import conftest
 from tests.dry_run.exclusions import EXCLUDED
 from tests.support.fake_cuda import FakeDecoder, FakeStream, FakeTorch, replace_cuda
 
-__all__ = ["BANNER", "SKIPPED", "FakeCudaTensor"]
+__all__ = ["BANNER", "SKIPPED", "FakeCudaTensor", "install"]
 
 BANNER = "FAKE GPU: tensors in host memory that behave as CUDA tensors. Nothing here ran on a GPU."
 
@@ -197,12 +197,12 @@ class FakeGpuTorch(FakeTorch):
         return to_device(memory, device is not None and torch.device(device).type == "cuda")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def install() -> FakeGpuMode:
+    """Replaces CUDA in this process; the caller's thread has a GPU inside the returned context."""
     if os.environ.get("CUAUG_REQUIRE_CUDA") == "1":
-        raise pytest.UsageError("CUAUG_REQUIRE_CUDA=1 needs a GPU, not the fake GPU")
+        raise RuntimeError("CUAUG_REQUIRE_CUDA=1 needs a GPU, not the fake GPU")
     if torch.cuda.is_available():
-        raise pytest.UsageError("this machine has a GPU: run the tests on it, without -p tests.support.fake_gpu")
-    conftest.cuda_is_missing = lambda: ""
+        raise RuntimeError("this machine has a GPU: use it, without the fake GPU")
     fake_torch = FakeGpuTorch()
     replace_cuda(setattr, fake_torch)
     vars(fake_torch.cuda).update(
@@ -239,6 +239,15 @@ def pytest_configure(config: pytest.Config) -> None:
         start(thread)
 
     threading.Thread.start = start_with_mode
+    return FakeGpuMode()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        install()
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from error
+    conftest.cuda_is_missing = lambda: ""
 
 
 @pytest.hookimpl(wrapper=True)
