@@ -32,7 +32,7 @@ from photos import write_photos
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import CudaDecoder, read_header
+from cuaug.codec import CudaDecoder, DecoderPaths, read_header
 from cuaug.codec.jpegtran import restart_interval
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -117,7 +117,7 @@ def missing_dali() -> str:
 def decoder_alone(paths: list[str], batch_size: int, load_hint: float, threads: int, batches: int) -> dict[str, Any]:
     """Milliseconds per batch, from bytes to device memory, over different batches."""
     stream = torch.cuda.Stream()
-    decoder = CudaDecoder(torch.cuda.current_device(), threads=threads, load_hint=load_hint)
+    decoder = CudaDecoder(torch.cuda.current_device(), DecoderPaths(load_hint=load_hint), threads=threads)
     headers = [read_header(Path(path).read_bytes()) for path in paths]
     capacity = max(header.height * header.width for header in headers)
     times = []

@@ -37,7 +37,7 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug._runtime.native import library
-from cuaug.codec import CudaDecoder
+from cuaug.codec import CudaDecoder, DecoderPaths
 from cuaug.codec import image as encoded_image
 from cuaug.codec._nvimgcodec import decode_params
 from cuaug.devices.cuda import CudaExecutor
@@ -99,10 +99,9 @@ class StubDecoder(CudaDecoder):
 
     stub_seconds = 0.0
 
-    def __init__(self, device_id: Any, **options: Any) -> None:
-        self._decoder = SimpleNamespace(decode=self._nothing)
-        self.messages: dict[int, list[str]] = {}
-        self._uses_engine = False
+    def __init__(self, device_id: Any, paths: Any, **options: Any) -> None:
+        self._jpeg_decoder = SimpleNamespace(decode=self._nothing)
+        self._paths = DecoderPaths(load_hint=0)  # nothing to prime
         self._stored_params, self._displayed_params = decode_params(False), decode_params(True)
         self._pool = SimpleNamespace(map=map)  # type: ignore[assignment]
 

@@ -32,6 +32,7 @@ The two decoders have the same shape:
 image.py           `EncodedImage`, `DecodedImage`, `read_header`
 sniff.py           format, EXIF orientation and JPEG markers, from the first bytes
 cpu.py, cuda.py    `CpuDecoder`, `CudaDecoder`
+decoder_paths.py   which of nvImageCodec's decoders a GPU uses
 _nvimgcodec_c.py   nvImageCodec on the CPU, through its C interface
 _nvimgcodec.py     nvImageCodec on GPUs, through its Python interface
 _pillow.py         decoding with Pillow
@@ -53,6 +54,7 @@ from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
 from cuaug.codec.cuda import CudaDecoder
+from cuaug.codec.decoder_paths import DEFAULT_LOAD_HINT, DecoderPaths, fastest_paths
 from cuaug.codec.exif import Region
 from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_header, read_jpeg_headers, read_other_header
 from cuaug.codec.jpeg_crop import JpegIndex
@@ -64,11 +66,13 @@ from cuaug.codec.picture import PICTURE_MODES, read_picture
 from cuaug.codec.sniff import file_format
 
 __all__ = [
+    "DEFAULT_LOAD_HINT",
     "PICTURE_MODES",
     "CpuDecoder",
     "CudaDecoder",
     "DecodeResult",
     "DecodedImage",
+    "DecoderPaths",
     "EncodedImage",
     "EncodedJpeg",
     "JpegIndex",
@@ -77,6 +81,7 @@ __all__ = [
     "Region",
     "codec_version",
     "decode_mask",
+    "fastest_paths",
     "file_format",
     "gpu_decodes",
     "load_codec",

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from cuaug._runtime.fork import hold_during_fork, renew_after_fork
 from cuaug._runtime.libc import libc
+from cuaug.codec.decoder_paths import DecoderPaths
 from cuaug.codec.messages import capture_stderr
 
 __all__ = [
+    "PLAIN_SIZE",
     "decode_params",
-    "decoder_options",
     "engine_decodes",
     "gpu_decodes",
     "import_lock",
@@ -137,10 +137,6 @@ def decode_params(exif: bool) -> Any:
     return codec.DecodeParams(apply_exif_orientation=exif, color_spec=codec.ColorSpec.SRGB)
 
 
-def decoder_options(fancy_upsampling: bool) -> str:
-    return f":fancy_upsampling={int(fancy_upsampling)}"
-
-
 # {device: the success text}, because a trial takes long.
 _decodes: dict[int, str] = {}
 renew_after_fork(_decodes.clear)
@@ -187,7 +183,7 @@ def engine_decodes(device_id: int) -> str:
     for fancy in (True, False):
         with_or_without = f"{'with' if fancy else 'without'} fancy_upsampling"
         try:
-            mean = _decode_red(device_id, ("HW_GPU_ONLY",), decoder_options(fancy))
+            mean = _decode_red(device_id, ("HW_GPU_ONLY",), DecoderPaths(fancy_upsampling=fancy).options)
         except Exception as error:  # `cuaug doctor` reports any failure
             results.append(f"fails {with_or_without} ({type(error).__name__}: {error})")
             continue
@@ -204,15 +200,22 @@ def engine_decodes(device_id: int) -> str:
     return f"{text}; other JPEGs are decoded by CUDA kernels, whatever load_hint says"
 
 
+PLAIN_SIZE = 240, 320
+"""(height, width) of `plain_jpeg`."""
+
+
 def plain_jpeg(colour: tuple[int, int, int]) -> bytes:
     """A one-colour JPEG large enough for a GPU's hardware engine, which refuses a few pixels."""
     encoded = io.BytesIO()
-    Image.new("RGB", (320, 240), colour).save(encoded, "JPEG")
+    Image.new("RGB", PLAIN_SIZE[::-1], colour).save(encoded, "JPEG")
     return encoded.getvalue()
 
 
 def _decode_red(device_id: int, kinds: Sequence[str], options: str = "") -> tuple[float, float] | None:
-    """The mean red and green of a red JPEG, decoded with these backends alone; None if none decodes it."""
+    """The mean red and green of a red JPEG, decoded with these backends alone; None if none decodes it.
+
+    As in `CudaDecoder.prime`, the engine writes to memory of our own after the device has come to rest.
+    """
     import torch
 
     with torch.cuda.device(device_id):  # nvImageCodec may create a context on the current device
@@ -223,8 +226,14 @@ def _decode_red(device_id: int, kinds: Sequence[str], options: str = "") -> tupl
             backends=[codec.Backend(getattr(codec.BackendKind, kind)) for kind in kinds],
             options=options,
         )
-        image = decoder.decode(codec.CodeStream(plain_jpeg((255, 0, 0))), params=decode_params(False))
+        stream = torch.cuda.current_stream(device_id).cuda_stream
+        memory = torch.zeros((1, PLAIN_SIZE[0] * PLAIN_SIZE[1], 3), dtype=torch.uint8, device=f"cuda:{device_id}")
+        slot = codec.as_image(memory, cuda_stream=stream)
+        torch.cuda.synchronize(device_id)
+        red_jpeg = codec.CodeStream(plain_jpeg((255, 0, 0)))
+        image = decoder.decode(red_jpeg, image=slot, params=decode_params(False), cuda_stream=stream)
+        torch.cuda.synchronize(device_id)
         if image is None:
             return None
-        red, green, _ = np.asarray(image.cpu()).reshape(-1, 3).mean(axis=0)
+        red, green, _ = memory.float().mean(dim=(0, 1)).tolist()
     return red, green

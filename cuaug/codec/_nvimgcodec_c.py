@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
 from cuaug._runtime.native import address, library
-from cuaug.codec._nvimgcodec import decoder_options, import_lock, quiet_opencv
+from cuaug.codec._nvimgcodec import import_lock, quiet_opencv
+from cuaug.codec.decoder_paths import DecoderPaths
 from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.messages import TEXT_BYTES, split_lines
 from cuaug.errors import DeviceError
@@ -138,7 +139,9 @@ class NativeDecoder:
     """
 
     def __init__(self, *, fancy_upsampling: bool) -> None:
-        self._handle = library.cuaug_decoder_new(load_codec(), decoder_options(fancy_upsampling).encode())
+        self._handle = library.cuaug_decoder_new(
+            load_codec(), DecoderPaths(fancy_upsampling=fancy_upsampling).options.encode()
+        )
         if self._handle is None:
             raise DeviceError("nvImageCodec gives no decoder for the CPU: is there memory for it?")
         weakref.finalize(self, library.cuaug_decoder_delete, self._handle).atexit = False  # threads may use it at exit

@@ -5,65 +5,80 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import compress
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_streams, plain_jpeg
+from cuaug.codec._nvimgcodec import PLAIN_SIZE, decode_params, nv, open_streams, plain_jpeg
+from cuaug.codec.cpu import thread_decoder
+from cuaug.codec.decoder_paths import DecoderPaths
 from cuaug.codec.image import EncodedImage
 from cuaug.errors import DecodeError
 
 __all__ = ["CudaDecoder"]
 
-_ORIENTATION = attrgetter("_orientation")
+_AMPLE_BYTES = 2 << 30
+"""With more free device memory, a failure to decode is not for lack of it."""
 
 
 class CudaDecoder:
     """Decodes batches of whole images into device memory. One thread uses it.
 
+    The GPU decodes JPEGs, without a silent fallback: a JPEG that fails is tried once more, after torch has freed the
+    memory that it caches if little is left, and then decoded on the CPU, with the pixels of `CpuDecoder`.
+
     Args:
         device_id: the CUDA device.
-        fancy_upsampling: as for `CpuDecoder`.
-        threads: CPU threads for the parts of decoding that the GPU leaves to the CPU, and for Pillow.
-        load_hint: share of JPEGs for the hardware engine, if the GPU has one; CUDA kernels decode the rest. 0 turns the
-            engine off.
+        paths: which of nvImageCodec's decoders it uses.
+        threads: CPU threads for the parts of decoding that the GPU leaves to the CPU, and for whole images.
 
     Attributes:
-        messages: {position: lines that the image libraries printed} for images that Pillow decoded in the last
+        messages: {position: lines that the image libraries printed} for images that the CPU decoded in the last
             `decode_batch`.
+        fallbacks: positions of JPEGs that the CPU decoded in the last `decode_batch`, because the GPU failed.
+        cause: why the GPU failed, as far as nvImageCodec tells; for a log.
     """
 
-    def __init__(
-        self, device_id: int, *, fancy_upsampling: bool = True, threads: int = 4, load_hint: float = 0.65
-    ) -> None:
-        codec = nv()
-        kinds = codec.BackendKind
-        self._decoder = codec.Decoder(
-            device_id=device_id,
-            max_num_cpu_threads=threads,
-            # The policy stays FIXED: ADAPTIVE_MINIMIZE_IDLE_TIME changes the split between batches without notice.
-            backends=([codec.Backend(kinds.HW_GPU_ONLY, load_hint=load_hint)] if load_hint > 0 else [])
-            + [codec.Backend(kind) for kind in (kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU, kinds.CPU_ONLY)],
-            options=decoder_options(fancy_upsampling),
-        )
+    def __init__(self, device_id: int, paths: DecoderPaths | None = None, *, threads: int = 4) -> None:
+        self._device_id, self._paths, self._threads = device_id, paths or DecoderPaths(), threads
+        self._jpeg_decoder = self._open(self._paths.jpeg_backends)
+        self._other_decoder: Any = None  # few data sets hold other formats
         self.messages: dict[int, list[str]] = {}
-        self._uses_engine = load_hint > 0
+        self.fallbacks: list[int] = []
+        self.cause = ""
+        self._empty_cache_below = _AMPLE_BYTES
         self._stored_params, self._displayed_params = decode_params(False), decode_params(True)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts threads on first use
+
+    def _open(self, backends: Sequence[tuple[str, float]]) -> Any:
+        codec = nv()
+        return codec.Decoder(
+            device_id=self._device_id,
+            max_num_cpu_threads=self._threads,
+            # The policy stays FIXED: ADAPTIVE_MINIMIZE_IDLE_TIME changes the split between batches without notice.
+            backends=[codec.Backend(getattr(codec.BackendKind, kind), load_hint=hint) for kind, hint in backends],
+            options=self._paths.options,
+        )
 
     def prime(self, images: int, stream: int) -> None:
         """Fix the hardware engine's share, before the first batch, for batches of up to `images` images.
 
         nvImageCodec computes the share once, from the size of a decoder's first call. A small first batch would fix too
-        small a share for all later ones.
+        small a share for all later ones. The images go to memory of our own: the engine may write them as soon as it is
+        called, whatever the stream waits for.
         """
-        if not self._uses_engine:
+        if self._paths.load_hint == 0:
             return
+        import torch
+
+        device = torch.device("cuda", self._device_id)
+        memory = torch.empty((images, 1, PLAIN_SIZE[0] * PLAIN_SIZE[1], 3), dtype=torch.uint8, device=device)
+        slots = [self.wrap(array, stream) for array in memory]
         streams = open_streams([plain_jpeg((0, 0, 0))] * images)
+        torch.cuda.synchronize(device)  # the memory's last use may be queued on any stream
         with contextlib.suppress(RuntimeError, ValueError):  # the first batch reports a broken decoder
-            self._decoder.decode(streams, params=self._stored_params, cuda_stream=stream)
+            self._jpeg_decoder.decode(streams, images=slots, params=self._stored_params, cuda_stream=stream)
+        torch.cuda.synchronize(device)  # before the memory is freed
 
     def wrap(self, array: Any, stream: int) -> Any:
         """Make a slot that any decoder of the device can decode into. It takes tens of microseconds: make it once.
@@ -81,49 +96,93 @@ class CudaDecoder:
 
         Image i is written to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB. The caller must first
         wait on the host until nothing reads or writes the slots: the hardware engine may start before earlier work of
-        its stream has ended.
+        its stream has ended. Images that are `for_pillow` need no slot.
 
         Returns:
-            Per image: None if the slot holds its pixels; an (h, w, 3) uint8 host array to upload if Pillow decoded it,
+            Per image: None if the slot holds its pixels; an (h, w, 3) uint8 host array to upload if the CPU decoded it,
             also because its slot is too small; a DecodeError if both failed.
         """
         if len(images) != len(slots):
             raise ValueError(f"slots: {len(slots)} were given for {len(images)} images; one per image is needed")
-        outcomes: list[np.ndarray | DecodeError | None] = [None] * len(images)
-        done = [image._stream is not None for image in images]
-        if all(done):
-            done = self._run_nvimgcodec(images, slots, stream)
-        else:
-            decoded = iter(self._run_nvimgcodec(list(compress(images, done)), list(compress(slots, done)), stream))
-            done = [has_stream and next(decoded) for has_stream in done]
-        remaining = [i for i, is_done in enumerate(done) if not is_done]
-        self.messages = {}
-        pillow_outcomes = self._pool.map(EncodedImage.decode_with_pillow, [images[i] for i in remaining])
-        for i, (outcome, lines) in zip(remaining, pillow_outcomes, strict=True):
-            outcomes[i] = outcome
-            if lines:
-                self.messages[i] = lines
-        return outcomes
+        failed = [i for i, image in enumerate(images) if image._stream is None]
+        jpegs = [i for i, image in enumerate(images) if image.for_gpu and image._stream is not None]
+        if len(failed) + len(jpegs) < len(images):
+            others = [i for i, image in enumerate(images) if not image.for_gpu and image._stream is not None]
+            if self._other_decoder is None:
+                self._other_decoder = self._open(self._paths.other_backends)
+            failed += self._run(self._other_decoder, images, slots, others, stream)
+        self.cause = "nvImageCodec cannot read the file"
+        failed_jpegs = self._run(self._jpeg_decoder, images, slots, jpegs, stream)
+        failed += self._retry(images, slots, failed_jpegs, stream) if failed_jpegs else []
+        return self._decode_on_cpu(images, sorted(failed))
 
-    def _run_nvimgcodec(self, images: Sequence[EncodedImage], slots: Sequence[Any], stream: int) -> list[bool]:
-        """Whether nvImageCodec decoded each image, to the size that its header claims."""
-        if not images:
+    def _run(
+        self, decoder: Any, images: Sequence[EncodedImage], slots: Sequence[Any], positions: list[int], stream: int
+    ) -> list[int]:
+        """Decode the images at `positions`. Return those that fail, or have another size than their header claims."""
+        if not positions:
             return []
-        oriented = max(map(_ORIENTATION, images)) > 1
+        oriented = max(images[i]._orientation for i in positions) > 1
         try:
-            decoded = self._decoder.decode(
-                [image._stream for image in images],
-                images=slots,
+            decoded = decoder.decode(
+                [images[i]._stream for i in positions],
+                images=[slots[i] for i in positions],
                 params=self._displayed_params if oriented else self._stored_params,
                 cuda_stream=stream,
             )
-        except (RuntimeError, ValueError):  # one bad file must not fail its neighbours
-            if len(images) == 1:
-                return [False]
-            pairs = zip(images, slots, strict=True)
-            return [is_done for image, slot in pairs for is_done in self._run_nvimgcodec([image], [slot], stream)]
-        done = [image is not None for image in decoded]
-        if not oriented:  # the stored size is certain, and reading each slot's shape takes the GIL
-            return done
-        triples = zip(done, slots, images, strict=True)
-        return [is_done and slot.shape == (image.height, image.width, 3) for is_done, slot, image in triples]
+        except (RuntimeError, ValueError) as error:  # one bad file must not fail its neighbours
+            if len(positions) == 1:
+                self.cause = f"{type(error).__name__}: {error}"
+                return positions
+            return [i for position in positions for i in self._run(decoder, images, slots, [position], stream)]
+        failed = {i for i, image in zip(positions, decoded, strict=True) if image is None}
+        if oriented:  # else the stored size is certain, and reading each slot's shape takes the GIL
+            failed |= {i for i in positions if slots[i].shape != (images[i].height, images[i].width, 3)}
+        return [i for i in positions if i in failed]
+
+    def _retry(
+        self, images: Sequence[EncodedImage], slots: Sequence[Any], positions: list[int], stream: int
+    ) -> list[int]:
+        """Decode JPEGs that failed once more, with more memory; return those that fail again.
+
+        Other causes than memory may have passed, too, so the JPEGs are tried again in any case. Emptying torch's cache
+        stalls training: without success, it is done again only when much less memory is free.
+        """
+        import torch
+
+        self.cause = "nvImageCodec gave no reason; with PYNVIMGCODEC_VERBOSITY=1 set it prints one"
+        torch.cuda.synchronize(self._device_id)  # the GPU may still write to the slots
+        free, _ = torch.cuda.mem_get_info(self._device_id)
+        if is_emptied := free < self._empty_cache_below:
+            torch.cuda.empty_cache()
+        failed = self._run(self._jpeg_decoder, images, slots, positions, stream)
+        if len(failed) == len(positions) and is_emptied:
+            self._empty_cache_below = free // 2
+        self.cause = f"{self.cause}; {free >> 20} MiB of device memory were free"
+        return failed
+
+    def _decode_on_cpu(
+        self, images: Sequence[EncodedImage], positions: list[int]
+    ) -> list[np.ndarray | DecodeError | None]:
+        """The outcomes of `decode_batch`, once the images at `positions` are decoded on the CPU."""
+        outcomes: list[np.ndarray | DecodeError | None] = [None] * len(images)
+        self.messages, self.fallbacks = {}, []
+        decoded = self._pool.map(self._decode_one_on_cpu, [images[i] for i in positions])
+        for i, (outcome, lines) in zip(positions, decoded, strict=True):
+            outcomes[i] = outcome
+            if lines:
+                self.messages[i] = lines
+            if images[i].for_gpu and not isinstance(outcome, DecodeError):
+                self.fallbacks.append(i)
+        return outcomes
+
+    def _decode_one_on_cpu(self, image: EncodedImage) -> tuple[np.ndarray | DecodeError, list[str]]:
+        if not image.for_gpu:
+            return image.decode_with_pillow()
+        decoder = thread_decoder(self._paths.fancy_upsampling)
+        outcome: np.ndarray | DecodeError
+        try:
+            outcome = decoder.decode_new(image)
+        except DecodeError as error:
+            outcome = error.with_traceback(None)  # its frames hold the image
+        return outcome, decoder.messages.get(0, [])

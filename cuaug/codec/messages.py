@@ -43,10 +43,11 @@ def split_lines(text: bytes) -> list[str]:
 
 
 class MessageLog:
-    """Logs each line about each sample once, as a warning."""
+    """Logs warnings, each once: lines about samples, and that the CPU decodes JPEGs for a GPU."""
 
     def __init__(self) -> None:
         self._logged: set[int] = set()
+        self._fallbacks_logged: set[bool] = set()
 
     def warn(self, name: str, lines: Iterable[str]) -> None:
         """Log the lines that the image libraries printed about one sample.
@@ -59,3 +60,22 @@ class MessageLog:
             if key not in self._logged:
                 self._logged.add(key)
                 log.warning("%s: %s", name, line)
+
+    def warn_fallback(self, name: str, fallbacks: int, decoded: int, cause: str) -> None:
+        """Log once that the CPU decoded JPEGs of a batch for the GPU; and once that it decoded all of a batch.
+
+        Args:
+            name: of one of these samples.
+            fallbacks: their number.
+            decoded: number of JPEGs of the batch that the GPU decoded.
+            cause: why the GPU failed.
+        """
+        whole_batch = fallbacks > 1 and not decoded
+        if whole_batch in self._fallbacks_logged:
+            return
+        self._fallbacks_logged.add(whole_batch)
+        if whole_batch:
+            text = f"the GPU decoded none of a batch's JPEGs, and the CPU decoded {fallbacks}, such as {name}: {cause}"
+        else:
+            text = f"{name}: the GPU did not decode this JPEG, and the CPU did: {cause}"
+        log.warning("%s. Later cases are only counted, as cpu_fallback in stats().decoded_by", text)

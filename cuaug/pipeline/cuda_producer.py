@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg
+from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg, fastest_paths
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.specialize import Specializer
@@ -49,9 +49,12 @@ class CudaProducer:
         self.device = device
         self._config = config
         self._recorder = recorder
-        self.autotuner = DecodeAutotuner(config.load_hint, config.decode_threads, threads)
+        # With a load hint per device, as measured, unless the user gives one.
+        self._paths = fastest_paths(torch.cuda.get_device_name(device), fancy_upsampling=config.fancy_upsampling)
+        self.autotuner = DecodeAutotuner(config.load_hint, config.decode_threads, threads, self._paths.load_hint)
         self.specializer = Specializer()
         self._record_split()
+        self.decoder: CudaDecoder
         self._prepared = False
         self._batches = 0
         self._max_images = 0
@@ -72,16 +75,24 @@ class CudaProducer:
         )
 
     def _open_decoder(self, images: int) -> None:
-        """Opens a decoder for batches of up to `images` images, with the autotuner's split."""
+        """Opens a decoder for batches of up to `images` images, with the autotuner's split.
+
+        It first closes the last one: two would hold twice the device memory. The caller holds no reference to it.
+        """
+        if self._max_images:
+            self.stream.synchronize()
+            self._max_images = 0  # if opening fails, the next batch opens one
+            del self.decoder
         self._split = split = self.autotuner.split
         self.decoder = CudaDecoder(
-            self.device.index,
-            fancy_upsampling=self._config.fancy_upsampling,
-            threads=split.max_num_cpu_threads,
-            load_hint=split.load_hint,
+            self.device.index, replace(self._paths, load_hint=split.load_hint), threads=split.max_num_cpu_threads
         )
         self.decoder.prime(images, self.stream.cuda_stream)
         self._max_images = images
+
+    def _batch_decoder(self) -> CudaDecoder:
+        """The decoder of the next batch. This is the place for a second one, used in turns."""
+        return self.decoder
 
     def release(self) -> None:
         """Frees the device memory, after all queued work has run."""
@@ -89,7 +100,10 @@ class CudaProducer:
             self.stream.synchronize()
             self._prepared = False
             with torch.cuda.device(self.device):
-                del self._arenas, self.decoder
+                del self._arenas
+                if self._max_images:
+                    del self.decoder
+            self._max_images = 0
             del self.stream
 
     def produce(
@@ -100,7 +114,6 @@ class CudaProducer:
         if not self._prepared:
             self._prepare(max_images)
         elif max_images > self._max_images:  # the user edited the chain, which now mixes more images
-            self.stream.synchronize()
             self._open_decoder(max_images)
         arena = self._arenas[self._batches % _ARENAS]
         self._batches += 1
@@ -140,20 +153,23 @@ class CudaProducer:
         self, job: CudaJob, positions: NDArray[np.int64], items: list[Item], crops: JpegCrops, arena: Arena
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Decodes or uploads all images. Returns (N,) addresses of (height, width, 3) uint8, and (N,) failed."""
-        addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
+        addresses: NDArray[np.uint64] = np.zeros(len(items), dtype=np.uint64)
+        failed = np.isin(positions, list(job.errors))  # samples whose targets failed are not decoded
         arrays: dict[int, NDArray[np.uint8]] = {}
-        if all_encoded := set(map(type, items)) <= _ENCODED:  # the common case
+        if all_encoded := not failed.any() and set(map(type, items)) <= _ENCODED:  # the common case
             rows, headers, sizes = np.arange(len(items)), cast(list[EncodedImage], items), crops.sizes
         else:
-            rows, headers = _select_encoded(items, addresses, arrays)
+            rows, headers = _select_encoded(items, failed, addresses, arrays)
             sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
-        slots, addresses[rows] = arena.reserve_slots(sizes, self.decoder)
+        for_pillow = np.array([header.for_pillow for header in headers], dtype=bool)
+        decoder = self._batch_decoder()
+        slots, addresses[rows] = arena.reserve_slots(np.where(for_pillow, 0, sizes), decoder)
+        results = self._decode(decoder, headers, slots)
         on_gpu = [header.for_gpu for header in headers]
         decoded_by = Counter(gpu=on_gpu.count(True), cpu=on_gpu.count(False))
-        decoder = self.decoder  # `_decode` may replace it
-        results = self._decode(headers, slots)
         for n, lines in decoder.messages.items():
             job.warn(int(positions[rows[n]]), lines)
+        fallbacks = set(decoder.fallbacks)
         for n, result in enumerate(results):
             if result is None:
                 continue
@@ -163,14 +179,20 @@ class CudaProducer:
                 job.add_error(int(positions[i]), result)
                 failed[i] = True
             else:
-                decoded_by["pillow"] += 1
+                decoded_by["cpu_fallback" if n in fallbacks else "pillow"] += 1
                 arrays[i] = result
+        if fallbacks:
+            name = job.name_at(int(positions[rows[min(fallbacks)]]))
+            job.pipeline.messages.warn_fallback(name, len(fallbacks), decoded_by["gpu"], decoder.cause)
+        if not self.autotuner.done:
+            del decoder  # the next one is opened after this one is closed
+            self._autotune(headers)
         uploaded = dict(zip(arrays, arena.uploads.upload(*arrays.values()) if arrays else [], strict=True))
         for i, memory in uploaded.items():
             addresses[i] = memory.data_ptr()
         if not all_encoded:
             origin = job.config.reader.origin_of_decoded
-            others = set(range(len(items))) - set(rows.tolist())
+            others = set(np.flatnonzero(~failed).tolist()) - set(rows.tolist())
             decoded_by += Counter("source" if isinstance(items[i], PendingCacheEntry) else origin for i in others)
             entries = {i: item for i, item in enumerate(items) if isinstance(item, PendingCacheEntry) and not failed[i]}
             memories = {i: slot.memory for i, slot in zip(rows.tolist(), slots, strict=True)} | uploaded
@@ -181,20 +203,24 @@ class CudaProducer:
         self._recorder.add({("decoded_by", name): count for name, count in decoded_by.items() if count})
         return addresses, failed
 
-    def _decode(self, headers: list[EncodedImage], slots: list[Slot]) -> list[NDArray[np.uint8] | DecodeError | None]:
-        """As `CudaDecoder.decode`. While autotuning, waits for the GPU and measures the time."""
-        wrapped = [slot.wrapped for slot in slots]
-        if self.autotuner.done:
-            return self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
+    def _decode(
+        self, decoder: CudaDecoder, headers: list[EncodedImage], slots: list[Slot]
+    ) -> list[NDArray[np.uint8] | DecodeError | None]:
+        """As `CudaDecoder.decode_batch`. While autotuning, waits for the GPU and measures the time."""
         start = time.perf_counter()
-        results = self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
-        self.stream.synchronize()
+        results = decoder.decode_batch(headers, [slot.wrapped for slot in slots], self.stream.cuda_stream)
+        if not self.autotuner.done:
+            self.stream.synchronize()
+            self._seconds = time.perf_counter() - start
+        return results
+
+    def _autotune(self, headers: list[EncodedImage]) -> None:
+        """Adds the time of a decoded batch to the autotuner, and opens the decoder of its next split."""
         pixels = sum(header.height * header.width for header in headers)
-        self.autotuner.add(time.perf_counter() - start, len(headers), pixels)
+        self.autotuner.add(self._seconds, len(headers), pixels)
         if self.autotuner.split != self._split:
             self._open_decoder(self._max_images)
         self._record_split()
-        return results
 
     def _fill_cache(
         self, entries: dict[int, PendingCacheEntry], images: dict[int, torch.Tensor]
@@ -216,11 +242,16 @@ class CudaProducer:
 
 
 def _select_encoded(
-    items: list[Item], addresses: NDArray[np.uint64], arrays: dict[int, NDArray[np.uint8]]
+    items: list[Item],
+    failed: NDArray[np.bool_],
+    addresses: NDArray[np.uint64],
+    arrays: dict[int, NDArray[np.uint8]],
 ) -> tuple[NDArray[np.int64], list[EncodedImage]]:
     """The rows and headers to decode. Enters the other items in `addresses`, or in `arrays` for upload."""
     rows, headers = [], []
     for i, item in enumerate(items):
+        if failed[i]:
+            continue
         image = item.encoded if isinstance(item, PendingCacheEntry) else item
         if isinstance(image, EncodedImage):
             rows.append(i)

@@ -12,11 +12,11 @@ import statistics
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["DEFAULT_LOAD_HINT", "DecodeAutotuner", "DecodeSplit", "Tuner"]
+from cuaug.codec import DEFAULT_LOAD_HINT
 
-#: DALI's default, which replaced 0.9: the slowest batches were slower with 0.9.
-DEFAULT_LOAD_HINT = 0.65
-_LOAD_HINTS = (DEFAULT_LOAD_HINT, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+__all__ = ["DecodeAutotuner", "DecodeSplit", "Tuner"]
+
+_LOAD_HINTS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _MIN_THREADS, _MAX_THREADS = 2, 16
 
 C = TypeVar("C")
@@ -111,20 +111,29 @@ class DecodeAutotuner:
 
     Args:
         load_hint: a fixed value; None for the default; "auto" to tune it.
-        decode_threads: a fixed value; None for `threads`, or to tune it if `load_hint` is "auto".
+        decode_threads: a fixed value; None for half of `threads`, or to tune it if `load_hint` is "auto". The other
+            half reads files and parses them meanwhile.
         threads: the loader's threads.
+        default_hint: the default load hint.
     """
 
-    def __init__(self, load_hint: float | str | None, decode_threads: int | None, threads: int) -> None:
+    def __init__(
+        self,
+        load_hint: float | str | None,
+        decode_threads: int | None,
+        threads: int,
+        default_hint: float = DEFAULT_LOAD_HINT,
+    ) -> None:
         self.tuned = load_hint == "auto"
         self._given = load_hint is not None or decode_threads is not None
-        fixed = DEFAULT_LOAD_HINT if load_hint is None else load_hint
-        self._hints = Tuner(_LOAD_HINTS if isinstance(fixed, str) else [fixed])
+        fixed = default_hint if load_hint is None else load_hint
+        self._hints = Tuner([default_hint, *_LOAD_HINTS] if isinstance(fixed, str) else [fixed])
+        half = (threads + 1) // 2
         if decode_threads is None and self.tuned:
             fewer = range(_MIN_THREADS, min(threads, _MAX_THREADS))
-            self._threads = Tuner([threads, *(n for n in fewer if n & (n - 1) == 0)])
+            self._threads = Tuner([half, *(n for n in fewer if n & (n - 1) == 0), threads])
         else:
-            self._threads = Tuner([threads if decode_threads is None else decode_threads])
+            self._threads = Tuner([half if decode_threads is None else decode_threads])
         self._max_images = 0
 
     @property

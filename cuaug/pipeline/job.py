@@ -216,13 +216,14 @@ class Job:
 
     def warn(self, k: int, lines: Iterable[str]) -> None:
         """Logs the lines that image libraries printed for the sample at position k."""
-        self.pipeline.messages.warn(self._name_at(k), lines)
+        self.pipeline.messages.warn(self.name_at(k), lines)
 
     def _name(self, index: int) -> str:
         path = self.config.reader.path(index)
         return f"sample {index}" if path is None else f"{path!r} (sample {index})"
 
-    def _name_at(self, k: int) -> str:
+    def name_at(self, k: int) -> str:
+        """The name of the sample at position k, for messages."""
         return self._name(int(self.indices[k]))
 
     def _name_any(self, indices: Sequence[int]) -> str:
@@ -273,7 +274,7 @@ class Job:
                 self._items[k] = None
                 self.add_error(k, error.with_traceback(None))
             except TransformError as error:
-                raise TransformError(f"{self._name_at(k)}: {error}") from None
+                raise TransformError(f"{self.name_at(k)}: {error}") from None
 
     # --- planning ---------------------------------------------------------------------------------------------------
 
@@ -312,7 +313,7 @@ class Job:
                 samples.rng(positions),
                 config.target_type if typed_segment(config.transforms.segments) == 0 else None,
                 config.layout,
-                lambda i: self._name_at(positions[i]),
+                lambda i: self.name_at(positions[i]),
                 stack=config.stack,
                 max_pixels=config.max_pixels,
             )
@@ -342,7 +343,7 @@ class Job:
                     except MemoryError as error:
                         self.add_error(k, DecodeError(f"not enough memory for its targets: {error}"))
                     except TargetNameError as error:
-                        raise TransformError(f"{self._name_at(k)}: {error}") from None
+                        raise TransformError(f"{self.name_at(k)}: {error}") from None
                     except TransformError as error:
                         self.add_error(k, DecodeError(str(error)))
 
@@ -399,7 +400,7 @@ class Job:
         self._samples.replace(positions, child._samples)
         if self._partial is not None:
             own_images, own_positions = self._partial
-            images = own_images.merge(own_positions, images, positions, self.config.layout, self._name_at)
+            images = own_images.merge(own_positions, images, positions, self.config.layout, self.name_at)
             self._partial = None
         self._finish(images, np.arange(len(self.indices) if self._on_error == "replace" else 0))
 

@@ -11,8 +11,8 @@ import textwrap
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 
 from cuaug.codec._nvimgcodec import engine_decodes
 from cuaug.commands import cli, doctor
@@ -223,24 +223,39 @@ def test_the_command_imports_nothing_heavy():
 
 
 class Engine:
-    """A fake nvImageCodec: its JPEG engine's result for a red JPEG, by decoder options."""
+    """A fake nvImageCodec: its JPEG engine's result for a red JPEG, by decoder options.
+
+    It writes to the memory that it is given, after the device has come to rest.
+    """
 
     BackendKind = SimpleNamespace(HW_GPU_ONLY="engine")
     Backend = CodeStream = staticmethod(lambda what: what)
 
     def __init__(self, **colours: tuple[int, int, int] | Exception | None) -> None:
         self._colours = {f":fancy_upsampling={key[-1]}": value for key, value in colours.items()}
+        self.synchronized = 0
+
+    def as_image(self, memory: Any, cuda_stream: int) -> Any:
+        self.synchronized = 0  # the memory was allocated just now
+        return memory
 
     def Decoder(self, *, device_id: int, max_num_cpu_threads: int, backends: list[str], options: str) -> Any:
         assert backends == ["engine"]
 
-        def decode(stream: Any, params: Any) -> Any:
+        def decode(stream: Any, *, image: Any, params: Any, cuda_stream: int) -> Any:
+            assert self.synchronized == 1 and cuda_stream == 7
             colour = self._colours[options]
             if isinstance(colour, Exception):
                 raise colour
-            return colour and SimpleNamespace(cpu=lambda: np.full((240, 320, 3), colour, dtype=np.uint8))
+            if colour is None:
+                return None
+            image[:] = torch.tensor(colour, dtype=torch.uint8)
+            return image
 
         return SimpleNamespace(decode=decode)
+
+    def synchronize(self, device: int) -> None:
+        self.synchronized += 1
 
 
 @pytest.mark.parametrize(
@@ -262,19 +277,21 @@ class Engine:
 )
 def test_the_jpeg_engine_is_reported(monkeypatch, engine, wanted, others):
     """nvImageCodec does not report a missing engine; the doctor does, without failing."""
-    import torch
-
+    zeros = torch.zeros
     monkeypatch.setattr("cuaug.codec._nvimgcodec.nv", lambda: engine)
     monkeypatch.setattr("cuaug.codec._nvimgcodec.decode_params", lambda exif: None)
+    monkeypatch.setattr(torch, "zeros", lambda shape, dtype, device: zeros(shape, dtype=dtype))
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7))
+    monkeypatch.setattr(torch.cuda, "synchronize", engine.synchronize)
     text = engine_decodes(0)
+    if "fails" not in wanted:
+        assert engine.synchronized == 2, "the result was read while the engine may still write"
     assert wanted in text and ("decoded by CUDA kernels, whatever load_hint says" in text) == others
 
 
 def test_the_gpu_comparison_runs():
     """Runs the chain of the GPU kernel check on the CPU: its mistakes would show on a GPU only."""
-    import torch
-
     from cuaug.commands.doctor.checks import _kernel_chain
 
     images = torch.arange(2 * 3 * 61 * 83, dtype=torch.int64).remainder(256).to(torch.uint8).reshape(2, 3, 61, 83)

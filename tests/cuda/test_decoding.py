@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageOps
 
 from cuaug import DecodeOptions, Loader
-from cuaug.codec import CudaDecoder, read_header
+from cuaug.codec import CudaDecoder, DecoderPaths, read_header
 from cuaug.errors import DecodeError
 from cuaug.transforms import CenterCrop
 from tests.loader.pictures import Bytes, photo
@@ -123,7 +123,7 @@ def test_one_decoder_gives_a_file_the_same_pixels_in_every_batch(load_hint):
     """Even if the decoder's first batch was small."""
     data = jpeg(photo(375, 500))
     header, others = read_header(data), [read_header(jpeg(photo(375, 500, seed))) for seed in range(1, 32)]
-    decoder, stream = CudaDecoder(torch.cuda.current_device(), load_hint=load_hint), torch.cuda.Stream()
+    decoder, stream = CudaDecoder(torch.cuda.current_device(), DecoderPaths(load_hint=load_hint)), torch.cuda.Stream()
     memory = torch.zeros((32, 1, 375 * 500, 3), dtype=torch.uint8, device="cuda")
     slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
     decoder.prime(32, stream.cuda_stream)
@@ -156,7 +156,7 @@ def test_damaged_scans_keep_nothing_of_the_previous_image(kind, load_hint):
     headers = [read_header(data) for data in files]
     before = torch.randint(0, 256, (375, 500, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     memory = [before.cuda().view(1, -1, 3).clone() for _ in files]
-    decoder, stream = CudaDecoder(torch.cuda.current_device(), load_hint=load_hint), torch.cuda.Stream()
+    decoder, stream = CudaDecoder(torch.cuda.current_device(), DecoderPaths(load_hint=load_hint)), torch.cuda.Stream()
     slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
     torch.cuda.synchronize()
     outcomes = decoder.decode_batch(headers, slots, stream.cuda_stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from typing import Any
 
@@ -15,6 +16,8 @@ from cuaug.cache.device import DeviceStore
 from cuaug.devices import cuda
 from cuaug.pipeline import arena as arenas
 from cuaug.pipeline import cuda_producer
+from cuaug.plan.layout import SAMPLE
+from cuaug.targets import Targets
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder, FakeEvent, FakeStream
 
@@ -207,3 +210,47 @@ def test_the_two_arenas_share_memory_between_passes(loader_on, image_files):
     first, second = (arena.work for arena in loader._pipeline.producer._arenas)
     assert first is not second and first._intermediates is second._intermediates
     assert first._intermediates._memory is not None
+
+
+def test_images_that_pillow_decodes_take_no_slot(loader_on, tmp_path):
+    """They are uploaded with the batch: a slot would hold twice the memory."""
+    paths = [str(tmp_path / f"{i}.{suffix}") for i, suffix in enumerate(("bmp", "png", "bmp", "png"))]
+    for path, side in zip(paths, (90, 10, 80, 12), strict=True):
+        Image.new("RGB", (side, side)).save(path)
+    loader = loader_on(True, paths, [T.Resize((8, 8))], batch_size=4)
+    list(loader)
+    (memories, *_) = ([slot.memory for slot in arena.slots] for arena in loader._pipeline.producer._arenas)
+    assert [0 if memory is None else memory.nelement() for memory in memories] == [3 * 162, 3 * 113, 0, 0]
+
+
+def test_samples_whose_targets_fail_are_not_decoded(loader_on, image_files, fake, monkeypatch):
+    """They take neither a slot nor a tile of a launch."""
+    mover = Targets.mover
+
+    def failing(self: Targets, tables: Any) -> Any:
+        move = mover(self, tables)
+
+        def fail_third(i: int) -> Any:
+            if i == 2:
+                raise MemoryError("masks")
+            return move(i)
+
+        return fail_third
+
+    monkeypatch.setattr(Targets, "mover", failing)
+    decoded, launched = [], []
+    decode, launch = FakeDecoder.decode_batch, type(fake.kernel).__call__
+    monkeypatch.setattr(FakeDecoder, "decode_batch", lambda self, *a: (decoded.append(len(a[0])), decode(self, *a))[1])
+
+    def counted(self: Any, grid: Any, block: Any, arguments: Any, **options: Any) -> None:
+        memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(arguments[0]))
+        launched.append(int(np.frombuffer(memory, dtype=SAMPLE)["active"].sum()))
+        launch(self, grid, block, arguments, **options)
+
+    monkeypatch.setattr(type(fake.kernel), "__call__", counted)
+    files = [(path, {"boxes": np.array([[1.0, 2.0, 9.0, 8.0]])}) for path in image_files[:8]]
+    loader = loader_on(True, files, CHAIN[:2], batch_size=8, on_error="skip", collate_fn=len)
+    (batch,) = loader
+    assert batch.indices.tolist() == [0, 1, 3, 4, 5, 6, 7]
+    assert decoded == [7] and launched == [7]
+    assert sum(loader.stats().decoded_by.values()) == 7

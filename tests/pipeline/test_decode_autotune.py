@@ -94,7 +94,7 @@ def test_no_candidates_raise():
 
 @pytest.mark.parametrize(
     ("load_hint", "decode_threads", "want"),
-    [(None, None, (0.65, 6)), (0.8, None, (0.8, 6)), (None, 3, (0.65, 3)), (0.0, 2, (0.0, 2))],
+    [(None, None, (0.65, 3)), (0.8, None, (0.8, 3)), (None, 3, (0.65, 3)), (0.0, 2, (0.0, 2))],
 )
 def test_given_values_are_not_tuned(load_hint, decode_threads, want):
     tuner = DecodeAutotuner(load_hint, decode_threads, threads=6)
@@ -106,7 +106,7 @@ def test_given_values_are_not_tuned(load_hint, decode_threads, want):
 
 def test_the_hint_is_tuned_before_the_threads():
     tuner = DecodeAutotuner("auto", None, threads=12)
-    assert tuner.split == DecodeSplit(0.65, 12) and tuner.because == "autotuning"
+    assert tuner.split == DecodeSplit(0.65, 6) and tuner.because == "autotuning"
     thread_counts = []
     while not tuner.done:
         hint, threads = tuner.split
@@ -115,8 +115,20 @@ def test_the_hint_is_tuned_before_the_threads():
         pixels = 10**6 * (1 + len(thread_counts) % 3)
         tuner.add(pixels * (1.0 + abs(hint - 0.8)) * (1.0 + abs(threads - 4)), 256, pixels)
         tuner.add(1e9, 100, pixels)
-    assert tuner.split == (0.8, 4) and set(thread_counts) == {12, 2, 4, 8}
+    assert tuner.split == (0.8, 4) and set(thread_counts) == {6, 2, 4, 8, 12}
     assert tuner.because == "autotuned"
+
+
+def test_threads_are_half_of_the_loaders_by_default():
+    """The other half reads and parses the next batches."""
+    assert [DecodeAutotuner(None, None, threads=n).split.max_num_cpu_threads for n in (1, 2, 3, 16)] == [1, 1, 2, 8]
+
+
+def test_a_devices_own_load_hint_is_the_default():
+    assert (
+        DecodeAutotuner(None, None, 4, 0.9).split.load_hint == DecodeAutotuner("auto", 2, 4, 0.9).split.load_hint == 0.9
+    )
+    assert DecodeAutotuner(0.5, None, 4, 0.9).split.load_hint == 0.5
 
 
 def test_given_threads_stay_while_the_hint_is_tuned():

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from cuaug._runtime.native import BEST_ISA, library
-from cuaug.codec import CpuDecoder
+from cuaug.codec import CpuDecoder, DecoderPaths
 from cuaug.devices import cuda, kernel_loading, nvrtc, streams, tiles, workspace
 from cuaug.errors import DecodeError
 from cuaug.pipeline import arena, cuda_producer, label_upload
@@ -105,6 +105,7 @@ class FakeTorch:
             _is_in_bad_fork=lambda: False,
             get_device_capability=lambda device: (9, 0),
             get_device_properties=lambda device: SimpleNamespace(total_memory=80 << 30),
+            get_device_name=lambda device=None: "fake GPU",
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -178,11 +179,12 @@ class FakeDecoder:
     created: ClassVar[list[tuple[float, int]]] = []
     first_calls: ClassVar[list[int]] = []
 
-    def __init__(
-        self, device_id: Any, *, fancy_upsampling: bool = True, threads: int = 4, load_hint: float = 0.65
-    ) -> None:
-        self.cpu = CpuDecoder(fancy_upsampling=fancy_upsampling)
-        self.created.append((load_hint, threads))
+    def __init__(self, device_id: Any, paths: DecoderPaths | None = None, *, threads: int = 4) -> None:
+        self.paths = paths = paths or DecoderPaths()
+        self.cpu = CpuDecoder(fancy_upsampling=paths.fancy_upsampling)
+        self.created.append((paths.load_hint, threads))
+        self.fallbacks: list[int] = []
+        self.cause = ""
         self.called = False
         self.wrapped = 0
         self.messages: dict[int, list[str]] = {}
@@ -202,7 +204,8 @@ class FakeDecoder:
         return array
 
     def decode_batch(self, headers: Any, slots: Any, stream: int) -> list[Any]:
-        assert len({slot.data_ptr() for slot in slots}) == len(slots) == len(headers)
+        used = [slot.data_ptr() for header, slot in zip(headers, slots, strict=True) if not header.for_pillow]
+        assert len(set(used)) == len(used)
         self._call(len(headers))
         results: list[Any] = []
         self.messages = {}
