@@ -19,7 +19,7 @@ import torch
 
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder, DecoderPaths
-from cuaug.devices import cuda, kernel_loading, nvrtc, streams, tiles, workspace
+from cuaug.devices import cuda, kernel_loading, nvrtc, specialize, streams, tiles, workspace
 from cuaug.errors import DecodeError
 from cuaug.pipeline import arena, cuda_producer, label_upload
 from cuaug.pipeline import cuda as pipeline
@@ -244,6 +244,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(workspace, "torch", fake.torch)
     replace(kernel_loading, "_kernels", {})
     replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
+    replace(specialize, "_kernel", lambda key: None)  # no test waits for a real compilation, or runs its result
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     for module in (pipeline, cuda_producer, arena, label_upload, cuda_events):
         replace(module, "torch", fake.torch)
