@@ -12,7 +12,8 @@ from cuaug._runtime.trusted_files import UntrustedError, cache_directory, warn_o
 from cuaug.devices.nvrtc_program import compile_program
 from cuaug.errors import DeviceError
 
-__all__ = ["cached", "code_target", "compile", "options", "read_cached", "sources", "write_cached"]
+__all__ = ["cached", "code_target", "compile", "options", "read_cached", "register_limits", "sources"]
+__all__ += ["write_cached"]
 
 _HEADERS = ("*.h", "ops.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -49,18 +50,25 @@ def code_target(arch: int | str) -> str:
 
 
 def options(target: str, defines: Sequence[str] = ()) -> list[str]:
-    """NVRTC options for a target of `code_target`, with macros such as "NAME=1"."""
+    """NVRTC options for a target of `code_target`, with macros such as "NAME=1"; `register_limits` adds one more."""
     return [
         f"--gpu-architecture={target}",
         "--std=c++17",
         # Like -ffp-contract=off of the CPU build: products and sums are rounded one by one on every device.
         "--fmad=false",
-        # Four blocks of 128 threads fit on a multiprocessor of every architecture, without spills.
-        "--maxrregcount=128",
         # The log reports registers and spills.
         "--ptxas-options=-v",
         *(f"--define-macro={define}" for define in defines),
     ]
+
+
+def register_limits(defines: Sequence[str]) -> list[int]:
+    """Limits for the registers of a thread; the first that spills none to memory is taken.
+
+    Four blocks of 128 threads fit on a multiprocessor of every architecture with 128 registers, six with 80, eight with
+    64. The kernels for everything spill some with fewer than 128.
+    """
+    return [64, 80, 128] if defines else [128]
 
 
 def sources() -> tuple[str, dict[str, str]]:
@@ -80,7 +88,7 @@ def compile(arch: int | str, defines: Sequence[str] = ()) -> tuple[bytes, str]:
     """
     nvrtc, target = _nvrtc(), code_target(arch)
     try:
-        return compile_program(nvrtc, *sources(), options(target, defines))
+        return compile_program(nvrtc, *sources(), options(target, defines), register_limits(defines))
     except RuntimeError as error:
         raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}") from error
 
@@ -127,7 +135,8 @@ def _file_name(arch: int | str, defines: Sequence[str]) -> str:
     text, headers = sources()
     target = code_target(arch)
     version = ".".join(map(str, _nvrtc().getVersion()))
-    recipe = "\0".join([text, *headers.values(), *options(target, defines), version])
+    limits = map(str, register_limits(defines))
+    recipe = "\0".join([text, *headers.values(), *options(target, defines), *limits, version])
     suffix = "cubin" if target.startswith("sm_") else "ptx"
     return f"augment-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
 

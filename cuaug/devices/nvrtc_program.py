@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,18 +20,32 @@ __all__ = ["compile_program", "make_request"]
 _NAME = "cuda/augment.cu"
 
 
-def compile_program(nvrtc: Any, text: str, headers: Mapping[str, str], options: Sequence[str]) -> tuple[bytes, str]:
+def compile_program(
+    nvrtc: Any, text: str, headers: Mapping[str, str], options: Sequence[str], register_limits: Sequence[int]
+) -> tuple[bytes, str]:
     """Machine code (a cubin) or PTX, and the compiler's log.
+
+    Args:
+        nvrtc: CuPy's binding.
+        register_limits: of a thread; the first that spills no register to memory is taken, else the last.
 
     Raises:
         RuntimeError: the program does not compile, or CuPy returns a part of the code; the message ends with the log.
     """
+    for limit in register_limits:
+        code, log = _compile(nvrtc, text, headers, [*options, f"--maxrregcount={limit}"])
+        if re.search(r"\b0 bytes spill stores, 0 bytes spill loads", log):  # PTX has no such report
+            break
+    return code, log
+
+
+def _compile(nvrtc: Any, text: str, headers: Mapping[str, str], options: list[str]) -> tuple[bytes, str]:
     program = nvrtc.createProgram(
         text, _NAME, [header.encode() for header in headers.values()], [name.encode() for name in headers]
     )
     try:
         try:
-            nvrtc.compileProgram(program, list(options))
+            nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
             raise RuntimeError(f"{error}\n{nvrtc.getProgramLog(program)}") from error
         is_cubin = any("=sm_" in option for option in options)
@@ -53,9 +68,11 @@ def _whole_elf(cubin: bytes) -> bytes:
     return cubin
 
 
-def make_request(text: str, headers: Mapping[str, str], options: Sequence[str]) -> bytes:
-    """The input of the script; it imports CuPy from this process's `sys.path`."""
-    return pickle.dumps((sys.path, text, dict(headers), list(options)))
+def make_request(
+    text: str, headers: Mapping[str, str], options: Sequence[str], register_limits: Sequence[int]
+) -> bytes:
+    """The input of the script, for `compile_program`; it imports CuPy from this process's `sys.path`."""
+    return pickle.dumps((sys.path, text, dict(headers), list(options), list(register_limits)))
 
 
 def _main() -> None:

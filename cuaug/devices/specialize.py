@@ -170,9 +170,9 @@ def _advance(key: _Key) -> None:
     if key in _code:
         (_functions[key],) = load_functions(_code.pop(key), [entry], key[0])
         return
-    text, headers = nvrtc.sources()
     options = nvrtc.options(nvrtc.code_target(arch), defines)
-    _running = _Compilation(key, nvrtc_program.make_request(text, headers, options))
+    request = nvrtc_program.make_request(*nvrtc.sources(), options, nvrtc.register_limits(defines))
+    _running = _Compilation(key, request)
 
 
 def _architecture(key: _Key) -> str:

@@ -25,7 +25,7 @@ template <class T>
 DEVICE void interior_stencil(const Sample& sample, const float* taps, const SourcePixels& at, PixelBlock& v) {
     const T* pixel = leftmost<T>(sample, at);
     const int64 pitch = sample.pitch / int64(sizeof(T));
-    const int n = 3 * at.pixels;
+    const int n = PIXELS == 1 ? 3 : 3 * at.pixels;  // a constant index keeps `sum` in registers on CUDA
     float sum[3 * PIXELS] CACHE_ALIGNED;
     constexpr int wide = 3 * LANES;
     int j = 0;

@@ -58,9 +58,15 @@ DEVICE void finish_rows(const Sample& sample, const Op* ops, int y, int x, int r
     store_rows<ROWS>(sample, v, y, x, rows);
 }
 
+#if defined(CUAUG_ONLY_RESAMPLE)
+#define BOUNDS  // nvrtc.py limits the registers
+#else
+#define BOUNDS __launch_bounds__(256, 3)  // 80 registers per thread
+#endif
+
 // The parameters of `augment`; no statistics are measured.
-extern "C" __global__ void __launch_bounds__(256, 3)
-    resample(const Sample* samples, const Op* ops, const float* tables, int64*, int tile_rows, int tile_columns) {
+extern "C" __global__ void BOUNDS resample(const Sample* samples, const Op* ops, const float* tables, int64*,
+                                           int tile_rows, int tile_columns) {
     extern __shared__ __align__(16) float scratch[];
     const Sample& sample = samples[blockIdx.z];
     Tile tile;

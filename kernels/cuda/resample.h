@@ -63,6 +63,14 @@ DEVICE void store_wide(float* line, bool aligned, int first, const float* values
     }
 }
 
+// rows[row]. A variable index would put the array into local memory.
+DEVICE Span row_span(const Span* rows, int row) {
+    Span span = rows[0];
+    UNROLL
+    for (int k = 1; k < ROWS; ++k) span = k == row ? rows[k] : span;
+    return span;
+}
+
 // lines[row] = the sums over rows[row], with weights y.taps apart; 0 for no rows. inside: no row needs a border.
 template <class T>
 DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, const float* weights, bool inside,
@@ -76,7 +84,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
         const int i = j / 3, x = begin + i < low ? begin + i : begin + i + (high - low);
         for (int row = 0; row < ROWS; ++row)
             lines[row * pitch + 3 * (x - begin) + j % 3] =
-                sum_bordered<T>(sample, rows[row], weights + row * sample.y.taps, x, j % 3);
+                sum_bordered<T>(sample, row_span(rows, row), weights + row * sample.y.taps, x, j % 3);
     }
     float* const inner = lines + 3 * (low - begin);
     const bool aligned = (low - begin) % 4 == 0;

@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
+import struct
 from functools import partialmethod
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cuaug.devices import cuda, specialize
+from cuaug.devices import cuda, nvrtc, specialize
 from cuaug.plan import Layout, Type, operations
 from cuaug.plan.layout import OpCode
 from tests.kernels.test_cuda_executor import run
+from tests.kernels.test_nvrtc import usage
 from tests.kernels.test_scratch import EmulatedKernel, compare, compiled, install
 from tests.support.run_plans import plan_for
-from tests.support.signatures import plan_chain, signatures
+from tests.support.signatures import CHAINS, plan_chain, signatures
 
 pytest.importorskip("cupy")
+
+
+# By chain, for each pass on sm_90: (registers, machine instructions) at most. 64 registers let half of the threads of a
+# multiprocessor run. The kernels for everything take 128 and 39,800.
+BUDGETS = {
+    "crop": [(64, 4200)],
+    "erase": [(64, 4400)],
+    "color": [(64, 4100), (40, 600)],
+    "rotate": [(48, 800)],
+    "randaugment": [(64, 4700), (64, 3500), (64, 2700)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHAINS)
+def test_registers_and_local_memory(name, record_property):
+    """Without a stack no instruction loads from or stores to local memory."""
+    found = []
+    for signature in signatures(plan_chain(name, 375, 500, 1024)):
+        defines, entry = specialize.macros(signature)
+        code, log = nvrtc.compile(90, defines)
+        ((kernel, used),) = usage(log).items()
+        assert kernel == entry and used.stack == used.spilled == 0, log
+        found.append((used.registers, instructions(code, entry)))
+    record_property("usage", found)
+    assert len(found) == len(BUDGETS[name])
+    for used, budget in zip(found, BUDGETS[name], strict=True):
+        assert used[0] <= budget[0] and used[1] <= budget[1], f"{found} of {BUDGETS[name]}"
+
+
+def instructions(cubin: bytes, kernel: str) -> int:
+    """Machine instructions of a kernel, of 16 bytes each: the size of its section in the ELF file."""
+    (sections_at,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    sections = [struct.unpack_from("<I20xQQ", cubin, sections_at + i * size) for i in range(count)]
+    (found,) = (
+        length // 16
+        for name, _, length in sections
+        if cubin.startswith(f".text.{kernel}\0".encode(), sections[names][1] + name)
+    )
+    return found
 
 
 class EmulatedBuilds:
