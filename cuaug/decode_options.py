@@ -30,9 +30,10 @@ class DecodeOptions:
         index_bytes: memory budget of the JPEG index, which lets later epochs decode only the blocks a crop needs.
             None: at most 1/64 of the available memory; 0: no index. CPU only.
         load_hint: fraction of each batch's JPEGs for the GPU's hardware JPEG decoder, from 0 to 1. CUDA kernels decode
-            the rest and round differently. None: 0.65. "auto": the fastest, measured on the first batches, so pixels
-            may differ between runs; `stats()` reports it. GPU only.
-        decode_threads: CPU threads that assist the GPU's decoders. None: `threads`, or tuned with `load_hint="auto"`.
+            the rest and round differently. 0: pixels depend on the file alone. None: 0.65. "auto": the fastest,
+            measured on the first batches, so pixels may differ between runs; `stats()` reports it. GPU only.
+        decode_threads: CPU threads that assist the GPU's decoders. None: half of `threads`, or tuned with
+            `load_hint="auto"`.
 
     Raises:
         LoaderError: an argument has a wrong type or value.

@@ -91,8 +91,8 @@ class Stats:
             "gpu_decode" and "gpu_augment": time on the producer's stream, measured by CUDA events and read some batches
             later. During a profile each batch is measured; else the first four and one in sixteen, and the others count
             as the last one measured.
-        decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "gpu": nvImageCodec, for a format
-            that it decodes on the GPU; it does not report if the hardware engine, CUDA or the CPU did the work.
+        decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "gpu": nvImageCodec, by the
+            hardware engine or by CUDA kernels. "cpu_fallback": JPEGs that the GPU could not decode and the CPU did.
             "pillow". "cache": decoded in an earlier epoch. "source": the source yields pixels.
         parts: number of these that were decoded from a JPEG crop, by restart markers or a JPEG index.
         ready: ready[n] counts how often n batches were ready when the consumer requested one.

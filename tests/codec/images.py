@@ -164,3 +164,10 @@ def tagged_files(value: int) -> dict[str, bytes]:
         "tiff, lzw": encode(RGB, "TIFF", tiffinfo={274: value}, compression="tiff_lzw"),
         "tiff, palette": encode(RGB.quantize(32), "TIFF", tiffinfo={274: value}),
     }
+
+
+def without_segments(data: bytes, marker: int) -> bytes:
+    """A JPEG without its segments of one kind, such as quantization (0xDB) or Huffman tables (0xC4)."""
+    while (at := data.find(bytes([0xFF, marker]))) >= 0:
+        data = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
+    return data

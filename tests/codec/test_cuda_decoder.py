@@ -13,7 +13,19 @@ from PIL import Image
 from cuaug.codec import CpuDecoder, CudaDecoder, DecoderPaths, fastest_paths, read_header
 from cuaug.codec.decoder_paths import FASTEST
 from cuaug.errors import DecodeError
-from tests.codec.images import FORMATS, JPEG, PHOTO, H, W, app1, as_pillow, encode, jpeg_with, tiff_block
+from tests.codec.images import (
+    FORMATS,
+    JPEG,
+    PHOTO,
+    H,
+    W,
+    app1,
+    as_pillow,
+    encode,
+    jpeg_with,
+    tiff_block,
+    without_segments,
+)
 
 ROTATED = jpeg_with(app1(tiff_block(6)))
 OTHER = encode(Image.fromarray(PHOTO[:20, :30]), "JPEG")
@@ -160,7 +172,7 @@ def test_a_jpeg_that_fails_twice_is_decoded_on_the_cpu_and_counted(make_decoder)
     """With the pixels of a loader on the CPU. A damaged file is no fallback, nor is another format."""
     fake, others = FakeDecoder(raising=(1, 2, 3)), FakeDecoder(raising=(1,))
     decoder = make_decoder(fake, others=others)
-    first, second, third, fourth = decode_with(decoder, JPEG, PNG, without_tables(JPEG), ROTATED)
+    first, second, third, fourth = decode_with(decoder, JPEG, PNG, without_segments(JPEG, 0xDB), ROTATED)
     np.testing.assert_array_equal(first, CpuDecoder().decode(read_header(JPEG)))
     np.testing.assert_array_equal(second, as_pillow(PNG))
     assert isinstance(third, DecodeError)
@@ -241,13 +253,6 @@ def test_an_image_of_the_wrong_size_goes_to_pillow(decode):
     assert first is None
     assert second.shape == (W, H, 3)
     np.testing.assert_array_equal(second, as_pillow(ROTATED))
-
-
-def without_tables(data: bytes) -> bytes:
-    """A JPEG without quantization tables, with sound markers."""
-    while (at := data.find(b"\xff\xdb")) >= 0:
-        data = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
-    return data
 
 
 def test_a_failing_call_is_repeated_image_by_image(decode):

@@ -13,6 +13,7 @@ from cuaug import DecodeOptions, Loader
 from cuaug.codec import CudaDecoder, DecoderPaths, read_header
 from cuaug.errors import DecodeError
 from cuaug.transforms import CenterCrop
+from tests.codec.images import without_segments
 from tests.loader.pictures import Bytes, photo
 
 pytestmark = pytest.mark.cuda
@@ -135,6 +136,71 @@ def test_one_decoder_gives_a_file_the_same_pixels_in_every_batch(load_hint):
         stream.synchronize()
         seen.append(memory[place].clone())
     assert all(torch.equal(pixels, seen[0]) for pixels in seen)
+
+
+SUBSAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "gray")
+
+
+def mixed_company() -> list[bytes]:
+    """16 files of three subsamplings and gray: 13 of several kinds make nvImageCodec choose another path."""
+    return [
+        jpeg(photo(200 + 9 * i, 300 - 7 * i, i)[..., 0])
+        if kind == "gray"
+        else jpeg(photo(200 + 9 * i, 300 - 7 * i, i), subsampling=kind)
+        for i, kind in enumerate(SUBSAMPLINGS * 4)
+    ]
+
+
+def undecodable() -> list[bytes]:
+    """JPEGs with sound markers: without quantization tables, without Huffman tables, with a third of the scan."""
+    data = jpeg(photo(220, 310, 99))
+    return [without_segments(data, 0xDB), without_segments(data, 0xC4), data[: len(data) // 3] + b"\xff\xd9"]
+
+
+def decoded_in(batches: list[list[bytes]], paths: DecoderPaths) -> list[list[torch.Tensor]]:
+    """Each batch's pixels, as packed bytes, of one decoder that is primed for the largest batch."""
+    decoder, stream = CudaDecoder(torch.cuda.current_device(), paths), torch.cuda.Stream()
+    decoder.prime(max(map(len, batches)), stream.cuda_stream)
+    results = []
+    for batch in batches:
+        headers = [read_header(data) for data in batch]
+        memory = [torch.zeros((1, each.height * each.width, 3), dtype=torch.uint8, device="cuda") for each in headers]
+        slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
+        torch.cuda.synchronize()
+        decoder.decode_batch(headers, slots, stream.cuda_stream)
+        stream.synchronize()
+        results.append([array.view(-1) for array in memory])
+    return results
+
+
+@pytest.mark.parametrize("load_hint", [0.0, 1.0])
+@pytest.mark.parametrize("legacy_batch", [False, True])
+def test_with_one_decoder_a_file_alone_equals_it_in_mixed_company(load_hint, legacy_batch):
+    """The number of neighbours and their subsamplings choose the engine's path, which must not show."""
+    company = mixed_company()
+    paths = DecoderPaths(legacy_batch=legacy_batch, load_hint=load_hint)
+    batches = [company, company[:2], *([data] for data in company[:4])]
+    whole, pair, *alone = decoded_in(batches, paths)
+    for i, kind in enumerate(SUBSAMPLINGS):
+        assert whole[i].any() and torch.equal(whole[i], alone[i][0]), f"{kind} in company of 16"
+    assert all(torch.equal(whole[i], pair[i]) for i in range(2)), "in company of 2"
+
+
+@pytest.mark.parametrize("load_hint", [0.0, 1.0])
+@pytest.mark.parametrize("legacy_batch", [False, True])
+def test_a_damaged_neighbour_in_mixed_company(load_hint, legacy_batch):
+    """CUDA kernels decode file by file. A failing JPEG may cost the engine's batch, which CUDA kernels then decode."""
+    company, bad = mixed_company(), undecodable()
+    paths = DecoderPaths(legacy_batch=legacy_batch, load_hint=load_hint)
+    whole, *others = decoded_in([company, *([*company[:7], data, *company[7:]] for data in bad)], paths)
+    for number, pixels in enumerate(others):
+        del pixels[7]
+        for i, (got, want) in enumerate(zip(pixels, whole, strict=True)):
+            name = f"{SUBSAMPLINGS[i % 4]} beside damaged file {number}"
+            if load_hint == 0:
+                assert torch.equal(got, want), name
+            else:
+                assert_close(got.cpu().numpy(), want.cpu().numpy(), name)
 
 
 def damaged(data: bytes, seed: int) -> bytes:
