@@ -334,7 +334,7 @@ def _config(
     max_images: int = 1,
 ) -> BatchConfig:
     return BatchConfig(
-        reader=Reader(source, options, opened=device.type != "cpu"),
+        reader=Reader(source, options, on_gpu=device.type != "cpu"),
         transforms=chain,
         target_type=None,
         layout=layout,

@@ -179,7 +179,7 @@ class Loader:
             fancy_upsampling=options.fancy_upsampling,
         )
         config = BatchConfig(
-            reader=Reader(self.source, options, self.cache, opened=self.device.type != "cpu"),
+            reader=Reader(self.source, options, self.cache, on_gpu=self.device.type != "cpu"),
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[one_of("layout", layout, _LAYOUTS)],

@@ -91,6 +91,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     for name in ("cuaug_open_files", "cuaug_read_files"):
         function = getattr(lib, name)
         function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None
+    lib.cuaug_copy_rows.argtypes, lib.cuaug_copy_rows.restype = [pointer, i64], None
     lib.cuaug_keep_ended_threads.argtypes, lib.cuaug_keep_ended_threads.restype = [], None
     lib.cuaug_codec_version.argtypes, lib.cuaug_codec_version.restype = [pointer], i64
     lib.cuaug_codec_new.argtypes, lib.cuaug_codec_new.restype = [pointer, pointer, i64], pointer

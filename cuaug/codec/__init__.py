@@ -56,8 +56,16 @@ from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
 from cuaug.codec.cuda import CudaDecoder
 from cuaug.codec.decoder_paths import DEFAULT_LOAD_HINT, DecoderPaths, fastest_paths
 from cuaug.codec.exif import Region
-from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_header, read_jpeg_headers, read_other_header
-from cuaug.codec.jpeg_crop import JpegIndex
+from cuaug.codec.image import (
+    DecodedImage,
+    EncodedImage,
+    EncodedJpeg,
+    open_jpegs,
+    read_header,
+    read_jpeg_headers,
+    read_other_header,
+)
+from cuaug.codec.jpeg_crop import SPARE_BYTES, JpegIndex
 from cuaug.codec.loss import pil_to_rgb8
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog
@@ -68,6 +76,7 @@ from cuaug.codec.sniff import file_format
 __all__ = [
     "DEFAULT_LOAD_HINT",
     "PICTURE_MODES",
+    "SPARE_BYTES",
     "CpuDecoder",
     "CudaDecoder",
     "DecodeResult",
@@ -87,6 +96,7 @@ __all__ = [
     "load_codec",
     "mask_array",
     "nv",
+    "open_jpegs",
     "pil_to_rgb8",
     "read_header",
     "read_jpeg_headers",

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ __all__ = [
     "DecodedImage",
     "EncodedImage",
     "EncodedJpeg",
+    "open_jpegs",
     "pillow_header",
     "read_header",
     "read_jpeg_headers",
@@ -92,6 +93,11 @@ class EncodedImage:
         return self._opened is None
 
     @property
+    def data(self) -> Any:
+        """The file: bytes, or (n,) uint8."""
+        return self._data
+
+    @property
     def stored_size(self) -> tuple[int, int]:
         """(height, width) as stored, before the EXIF orientation."""
         return (self.width, self.height) if swaps_axes(self._orientation) else (self.height, self.width)
@@ -117,30 +123,39 @@ class EncodedImage:
         min_bytes = 0 if self.restart_interval else _MIN_BYTES_SAVED
         return is_worth_cropping(stored_region, self.stored_size, len(self._data), min_bytes)
 
-    def crop_jpeg(self, region: Region) -> tuple[EncodedJpeg, Region] | None:
-        """Crop the JPEG to a region by its restart markers, without decoding.
+    def crop_jpeg(
+        self, region: Region, index: JpegIndex | None = None, out: NDArray[np.uint8] | None = None
+    ) -> tuple[EncodedJpeg, Region] | None:
+        """Crop the JPEG to a region, by its restart markers or an index, without decoding.
+
+        Args:
+            region: as displayed, in pixels.
+            index: entry points of JPEGs without restart markers.
+            out: memory for the crop, of `SPARE_BYTES` more than the file; None allocates.
 
         Returns:
-            The cropped JPEG, and the region within its image. None if the restart markers do not allow it, the crop
-            would be the whole file, or the region is narrower than `MIN_CROP_SIDE`.
+            The cropped JPEG, a view of `out`, and the region within its image. None if there are no suitable restart
+            markers or entry points, the crop would be the whole file, or the region is narrower than `MIN_CROP_SIDE`.
         """
-        if not self.is_worth_cropping(self.to_stored(region)):
+        if not self.is_worth_cropping(self.to_stored(region), index):
             return None
-        crop = crop_jpeg(self._data, region, (self.height, self.width), self._orientation)
+        crop = crop_jpeg(self._data, region, (self.height, self.width), self._orientation, index, out)
         if crop is None:
             return None
         data, (height, width), inner = crop
-        (stream,) = open_streams([data])
-        if stream is None:
-            return None
-        return EncodedJpeg(height, width, data.data, stream, self._orientation), inner
+        return EncodedJpeg(height, width, data, _UNOPENED, self._orientation), inner
+
+    def move_to(self, memory: NDArray[np.uint8]) -> None:
+        """Take the file from the caller's memory, a copy of it, from now on; open the stream there."""
+        self._data, self._opened = memory, _UNOPENED
 
     def decode_with_pillow(self, region: Region | None = None) -> tuple[NDArray[np.uint8] | DecodeError, list[str]]:
         """Decode a region, or all, with Pillow: (pixels or the error, lines that the libraries printed)."""
         outcome: NDArray[np.uint8] | DecodeError
+        data = self._data if isinstance(self._data, bytes) else bytes(self._data)
         with capture_stderr() as lines:
             try:
-                outcome = pillow_decode(self._data, (self.height, self.width), self._orientation, region)
+                outcome = pillow_decode(data, (self.height, self.width), self._orientation, region)
             except DecodeError as error:
                 outcome = error
         return outcome, lines
@@ -218,9 +233,7 @@ def read_header(
     return image
 
 
-def read_jpeg_headers(
-    files: Sequence[bytes], *, apply_exif: bool, max_pixels: int, opened: bool = True
-) -> list[EncodedImage | None]:
+def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: int) -> list[EncodedImage | None]:
     """Read the headers of well-formed JPEGs together; None for every other file.
 
     `read_other_header` reads the files that give None. We parse JPEG markers ourselves: every nvImageCodec property
@@ -229,7 +242,6 @@ def read_jpeg_headers(
     Args:
         files: whole files.
         apply_exif, max_pixels: as for `read_header`.
-        opened: open nvImageCodec's streams now. Else each opens when it is decoded, and never for a cropped JPEG.
     """
     heights, widths, components, orientations, intervals = jpeg_headers(files, max_pixels)
     # Pillow decodes CMYK: some CMYK JPEGs are inverted, by a rule on which decoders disagree.
@@ -245,9 +257,14 @@ def read_jpeg_headers(
         )
     for i in [i for i, value in enumerate(orientations) if value != 1]:
         heights[i], widths[i], orientations[i] = _displayed_size(heights[i], widths[i], orientations[i], apply_exif)
-    streams = open_streams(files) if opened else [_UNOPENED] * len(files)
-    images = map(EncodedJpeg, heights, widths, files, streams, orientations, intervals)
+    images = map(EncodedJpeg, heights, widths, files, repeat(_UNOPENED), orientations, intervals)
     return list(images) if all_common else [next(images) if is_common else None for is_common in common]
+
+
+def open_jpegs(images: Sequence[EncodedJpeg]) -> None:
+    """Open nvImageCodec's streams of JPEGs together; else each opens when a GPU decodes it."""
+    for image, stream in zip(images, open_streams([image._data for image in images]), strict=True):
+        image._opened = stream
 
 
 def _displayed_size(height: int, width: int, orientation: int, apply_exif: bool) -> tuple[int, int, int]:

@@ -22,9 +22,9 @@ from cuaug._runtime.native import address, library
 from cuaug.codec.exif import Region, orient_region
 from cuaug.codec.sniff import swaps_axes
 
-__all__ = ["JpegIndex", "crop_jpeg", "is_worth_cropping"]
+__all__ = ["SPARE_BYTES", "JpegIndex", "crop_jpeg", "is_worth_cropping"]
 
-_SPARE_BYTES = 64
+SPARE_BYTES = 64
 """A cropped JPEG may be larger than its file by this much: its codes are aligned differently and may need stuffing."""
 
 
@@ -69,6 +69,7 @@ def crop_jpeg(
     size: tuple[int, int],
     orientation: int,
     index: JpegIndex | None = None,
+    out: NDArray[np.uint8] | None = None,
 ) -> tuple[NDArray[np.uint8], tuple[int, int], Region] | None:
     """Crop a JPEG to the smallest one that decodes to the same pixels of a region.
 
@@ -77,13 +78,15 @@ def crop_jpeg(
         region, size: as displayed, in pixels; size is (height, width).
         orientation: the EXIF orientation, which applies to the crop too.
         index: for files without restart markers.
+        out: memory for the crop, of `SPARE_BYTES` more than the file; None allocates.
 
     Returns:
-        (n,) bytes of the crop; its displayed (height, width); the region within it. None if the file has no suitable
-        restart markers and no index entry, or if the crop would be the whole file.
+        (n,) bytes of the crop, in `out`; its displayed (height, width); the region within it. None if the file has no
+        suitable restart markers and no index entry, or if the crop would be the whole file.
     """
     stored = orient_region(region, size, orientation, inverse=True)
-    out, crop = np.empty(len(data) + _SPARE_BYTES, dtype=np.uint8), (ctypes.c_int64 * 4)()
+    out = np.empty(len(data) + SPARE_BYTES, dtype=np.uint8) if out is None else out
+    crop = (ctypes.c_int64 * 4)()
     corners, handle = (ctypes.c_int64 * 4)(*stored), None if index is None else index.handle
     written = library.cuaug_crop_jpeg(data, len(data), corners, handle, address(out), len(out), crop)
     if not written:

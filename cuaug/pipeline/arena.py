@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cuaug.codec import CudaDecoder
 from cuaug.devices.workspace import ReusedBuffer, Workspace
+from cuaug.pipeline.staging import StagedBatch
 from cuaug.profiling.cuda_events import CudaEvents
 
 __all__ = ["Arena", "Slot"]
@@ -41,7 +42,7 @@ class Arena:
     Attributes:
         slots: for decoded images, the largest first.
         addresses, capacities: (n,) of the slots; capacities in bytes.
-        uploads: workspace for images that arrive decoded in host memory.
+        uploads: workspace for images that Pillow decoded.
         work: workspace for the kernels; arenas of one stream share its `intermediates`.
         shrunken: images that were scaled down for a cache, by row.
         free: event that passes once nothing uses the arena.
@@ -56,8 +57,25 @@ class Arena:
         self.addresses: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.uploads, self.work = Workspace(device), Workspace(device, intermediates)
+        self._pixels = ReusedBuffer(device=device)
+        self._staged: StagedBatch | None = None
         self.shrunken: dict[int, torch.Tensor] = {}
         self.free = torch.cuda.Event(blocking=True)  # waiting for it sleeps instead of spinning
+
+    def begin(self, staged: StagedBatch) -> None:
+        """Begins a batch, once `free` has passed: releases the last batch's pinned memory, and keeps this batch's."""
+        if self._staged is not None:
+            self._staged.release()
+        self._staged = staged
+        self.shrunken.clear()
+
+    def upload_pixels(self) -> torch.Tensor | None:
+        """Uploads the images that arrive decoded, by one copy on the current stream: (n,) uint8; None without any."""
+        assert self._staged is not None
+        if not len(self._staged.pixel_rows):
+            return None
+        pinned = self._staged.pixels
+        return self._pixels.get(pinned.nelement()).copy_(pinned, non_blocking=True)
 
     def reserve_slots(self, sizes: NDArray[np.int64], decoder: CudaDecoder) -> tuple[list[Slot], NDArray[np.uint64]]:
         """Slots of at least these sizes in bytes, and their addresses.

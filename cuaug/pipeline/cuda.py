@@ -1,4 +1,4 @@
-"""Batches on a GPU: worker threads read and parse; one producer thread decodes and launches kernels.
+"""Batches on a GPU: worker threads read, parse and stage files; one producer thread decodes and launches kernels.
 
 The producer thread owns a stream and a ring of arenas. An arena holds the memory of a batch in progress: a slot of
 device memory per image, and workspaces for uploads and passes. `take` makes the consumer's current stream wait for the
@@ -12,24 +12,23 @@ queued work has run. After a few batches of one size it needs no memory from the
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, each_tensor
-from cuaug.codec import EncodedJpeg
+from cuaug.codec import JpegIndex
 from cuaug.devices.cuda import fork_error
 from cuaug.errors import DeviceError
-from cuaug.pipeline.config import BatchConfig
+from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.cuda_producer import CudaProducer
 from cuaug.pipeline.job import Job
-from cuaug.pipeline.jpeg_crops import JpegCrops
 from cuaug.pipeline.label_upload import upload_labels
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item
+from cuaug.pipeline.staging import StagedBatch
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.profiling.recorder import Recorder
 
@@ -47,6 +46,8 @@ class CudaPipeline(Pipeline):
         self.ranges = torch.cuda.nvtx
         self.producer_thread = ThreadPool(1, "cuaug-producer")
         self.producer = CudaProducer(config, recorder, threads, device)
+        # Only on request: whether it pays on a GPU is not measured yet.
+        self.index = JpegIndex(config.index_bytes, len(config.reader.source)) if config.index_bytes else None
 
     @property
     def pools(self) -> list[ThreadPool]:
@@ -55,34 +56,42 @@ class CudaPipeline(Pipeline):
     def close(self) -> None:
         super().close()
         self.producer.release()
+        self.index = None  # a thread that still uses the index keeps it alive
 
 
 class CudaJob(Job):
     """A batch in device memory."""
 
     pipeline: CudaPipeline
+    _staged: StagedBatch | None = None
 
     def _run(self, positions: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
-        crops = JpegCrops(planned)
-        cuttable = [i for i, item in enumerate(items) if type(item) is EncodedJpeg and item.restart_interval]
-        regions = planned.regions().tolist() if cuttable else []
+        with self._recorder.at("plan", self.number):
+            staged = self._staged = StagedBatch(items, planned, self.pipeline.producer.staging, self.pipeline.index)
 
-        def cut(task: range) -> None:
+        def stage(task: range) -> None:
             with self._recorder.at("parse", batch=self.number) as clock:
                 self._workers.track(clock)
-                for i in cuttable[task.start : task.stop]:
-                    whole = cast(EncodedJpeg, items[i])
-                    items[i] = crops.cut(i, whole, regions[i])
-                    clock.count("parts", items[i] is not whole)
+                clock.count("parts", staged.stage(staged.rows[task.start : task.stop]))
 
         def produce() -> None:
-            step = partial(self.pipeline.producer.produce, self, positions, items, planned, crops)
+            step = partial(self.pipeline.producer.produce, self, positions, staged, planned)
             self.pipeline.producer_thread.submit(partial(self.run_step, step), self.number)
 
-        if cuttable:
-            self._submit_tasks(len(cuttable), cut, produce)
+        if count := len(staged.rows):
+            self._submit_tasks(count, stage, produce, samples_per_read(count, self._workers.threads))
         else:
             produce()
+
+    def hand_over(self) -> None:
+        """The arena of the batch releases the pinned memory from now on, not the job."""
+        self._staged = None
+
+    def _end(self) -> None:
+        super()._end()
+        if self._staged is not None:  # the batch was not decoded
+            self._staged.release()
+            self._staged = None
 
     def _record_ready(self) -> None:
         # On the producer's stream: the event comes after all work on the images and after the labels' copy.

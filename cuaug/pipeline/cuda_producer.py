@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug.cache import DeviceImage
 from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg, fastest_paths
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaExecutor
@@ -25,10 +26,10 @@ from cuaug.interop import dtype_of
 from cuaug.pipeline.arena import Arena, Slot
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.decode_autotune import DecodeAutotuner
-from cuaug.pipeline.jpeg_crops import JpegCrops
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item, PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.samples import Images
+from cuaug.pipeline.staging import StagedBatch, StagingPool
 from cuaug.profiling.cuda_events import CudaClock, CudaEvents
 from cuaug.profiling.recorder import Recorder
 
@@ -47,6 +48,7 @@ class CudaProducer:
 
     def __init__(self, config: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
         self.device = device
+        self.staging = StagingPool()
         self._config = config
         self._recorder = recorder
         # With a load hint per device, as measured, unless the user gives one.
@@ -106,11 +108,9 @@ class CudaProducer:
             self._max_images = 0
             del self.stream
 
-    def produce(
-        self, job: CudaJob, positions: NDArray[np.int64], items: list[Item], planned: Planned, crops: JpegCrops
-    ) -> None:
+    def produce(self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, planned: Planned) -> None:
         """Decodes and augments a batch."""
-        max_images = max(len(items), self._config.max_images)
+        max_images = max(len(staged.items), self._config.max_images)
         if not self._prepared:
             self._prepare(max_images)
         elif max_images > self._max_images:  # the user edited the chain, which now mixes more images
@@ -122,13 +122,14 @@ class CudaProducer:
             with self._recorder.at("wait_for_gpu", job.number) as clock:
                 arena.free.synchronize()
                 arena.times.read()
-                arena.shrunken.clear()
+                arena.begin(staged)
+                job.hand_over()
                 clock.at("decode")
                 producer_thread.track(clock)
                 arena.times.begin(job.number)
                 try:
-                    addresses, failed = self._decode_batch(job, positions, items, crops, arena)
-                    addresses -= crops.offsets
+                    addresses, failed = self._decode_batch(job, positions, staged, arena)
+                    addresses -= staged.offsets
                     clock.at("augment")
                     arena.times.decoded()
                     tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
@@ -138,7 +139,7 @@ class CudaProducer:
                         addresses.repeat(views),
                         outputs[0],
                         target_addresses=stacks.addresses(outputs),
-                        pitches=crops.pitches.repeat(views),
+                        pitches=staged.pitches.repeat(views),
                         skip=failed.repeat(views) if failed.any() else None,
                         workspace=arena.work,
                         specializer=self.specializer,
@@ -150,16 +151,20 @@ class CudaProducer:
             job.finish_run(Images(outputs, stacks.views), positions)
 
     def _decode_batch(
-        self, job: CudaJob, positions: NDArray[np.int64], items: list[Item], crops: JpegCrops, arena: Arena
+        self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, arena: Arena
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Decodes or uploads all images. Returns (N,) addresses of (height, width, 3) uint8, and (N,) failed."""
+        items = staged.items
         addresses: NDArray[np.uint64] = np.zeros(len(items), dtype=np.uint64)
         failed = np.isin(positions, list(job.errors))  # samples whose targets failed are not decoded
+        pixels = arena.upload_pixels()
+        if pixels is not None:
+            addresses[staged.pixel_rows] = staged.pixel_starts + np.uint64(pixels.data_ptr())
         arrays: dict[int, NDArray[np.uint8]] = {}
         if all_encoded := not failed.any() and set(map(type, items)) <= _ENCODED:  # the common case
-            rows, headers, sizes = np.arange(len(items)), cast(list[EncodedImage], items), crops.sizes
+            rows, headers, sizes = np.arange(len(items)), cast(list[EncodedImage], items), staged.sizes
         else:
-            rows, headers = _select_encoded(items, failed, addresses, arrays)
+            rows, headers = _select_encoded(items, failed, addresses)
             sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
         for_pillow = np.array([header.for_pillow for header in headers], dtype=bool)
         decoder = self._batch_decoder()
@@ -196,6 +201,9 @@ class CudaProducer:
             decoded_by += Counter("source" if isinstance(items[i], PendingCacheEntry) else origin for i in others)
             entries = {i: item for i, item in enumerate(items) if isinstance(item, PendingCacheEntry) and not failed[i]}
             memories = {i: slot.memory for i, slot in zip(rows.tolist(), slots, strict=True)} | uploaded
+            if pixels is not None:
+                starts = zip(staged.pixel_rows.tolist(), staged.pixel_starts.tolist(), strict=True)
+                memories |= {i: pixels[start:] for i, start in starts}
             images = {i: _image_view(memories[i], item.encoded) for i, item in entries.items()}
             arena.shrunken = self._fill_cache(entries, images) if entries else {}
             for i, image in arena.shrunken.items():
@@ -242,12 +250,9 @@ class CudaProducer:
 
 
 def _select_encoded(
-    items: list[Item],
-    failed: NDArray[np.bool_],
-    addresses: NDArray[np.uint64],
-    arrays: dict[int, NDArray[np.uint8]],
+    items: list[Item], failed: NDArray[np.bool_], addresses: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], list[EncodedImage]]:
-    """The rows and headers to decode. Enters the other items in `addresses`, or in `arrays` for upload."""
+    """The rows and headers to decode. Enters images that are on the device in `addresses`."""
     rows, headers = [], []
     for i, item in enumerate(items):
         if failed[i]:
@@ -256,9 +261,7 @@ def _select_encoded(
         if isinstance(image, EncodedImage):
             rows.append(i)
             headers.append(image)
-        elif isinstance(image, DecodedImage):
-            arrays[i] = image.array
-        else:
+        elif isinstance(image, DeviceImage):
             addresses[i] = image.tensor.data_ptr()
     return np.array(rows, dtype=np.int64), headers
 

@@ -99,7 +99,7 @@ class Reader:
 
     Args:
         options: images of another `mode` than 8-bit RGB are decoded whole, when they are read.
-        opened: whether nvImageCodec opens JPEGs at once, as a GPU needs; else it opens them when it decodes them.
+        on_gpu: whether a GPU decodes the images.
 
     Attributes:
         labels: reads the files that labels name.
@@ -111,15 +111,15 @@ class Reader:
         options: DecodeOptions,
         cache: EncodedCache | DecodedCache | None = None,
         *,
-        opened: bool,
+        on_gpu: bool,
     ) -> None:
         self.source = source
         self._encoded = cache if isinstance(cache, EncodedCache) else None
         self.decoded = cache if isinstance(cache, DecodedCache) else None
-        self._apply_exif, self._max_pixels, self._opened = options.apply_exif, options.max_pixels, opened
+        self._apply_exif, self._max_pixels = options.apply_exif, options.max_pixels
         self._max_bytes, self._lossy, self._mode = options.max_bytes, options.lossy, options.mode
         if options.mode != "RGB":
-            _check_mode(options.mode, source, is_cached=self.decoded is not None, on_gpu=opened)
+            _check_mode(options.mode, source, is_cached=self.decoded is not None, on_gpu=on_gpu)
         self.labels = LabelReader(
             apply_exif=options.apply_exif,
             max_pixels=options.max_pixels,
@@ -237,9 +237,7 @@ class Reader:
         """
         is_rgb = self._mode == "RGB"
         files = [value if type(value) is bytes and is_rgb else b"" for value in data]
-        headers = read_jpeg_headers(
-            files, apply_exif=self._apply_exif, max_pixels=self._max_pixels, opened=self._opened
-        )
+        headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._encoded is None and self.decoded is None and self._picture_size is None and all(headers):
             return cast(list[Item | None], headers)
         items: list[Item | None] = []

@@ -130,6 +130,7 @@ EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 
 #include "jpeg/decode.h"
 #include "cpu/exit_handler.h"
+#include "cpu/copy_rows.h"
 #include "cpu/read_files.h"
 #include "jpeg/headers.h"
 #include "jpeg/crop.h"

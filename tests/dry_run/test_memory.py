@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 import weakref
 from typing import Any
 
@@ -19,6 +20,7 @@ from cuaug.pipeline import cuda_producer
 from cuaug.plan.layout import SAMPLE
 from cuaug.targets import Targets
 from tests.dry_run import CHAIN
+from tests.loader.pictures import Bytes, noisy_jpeg
 from tests.support.fake_cuda import FakeDecoder, FakeEvent, FakeStream
 
 
@@ -45,16 +47,28 @@ BARRIERS = [
 
 
 @pytest.mark.parametrize("chain", [CHAIN, BARRIERS], ids=["fused", "with barriers"])
-@pytest.mark.parametrize("decoded", [False, True], ids=["files", "pixels"])
-def test_after_warm_up_only_images_take_memory(loader_on, image_files, fake, monkeypatch, chain, decoded):
+@pytest.mark.parametrize("kind", ["files", "jpegs", "pixels"])
+def test_after_warm_up_only_images_take_memory(loader_on, image_files, fake, monkeypatch, chain, kind):
     """On the device, only each batch's images and labels; pinned, only the labels."""
     monkeypatch.setattr(cuda, "_MAX_ZEROS_BYTES", 4 << 10)
-    files = PixelSource(image_files) if decoded else image_files
-    loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
-    for _ in range(12):  # five batches per epoch: each batch has been in both arenas
-        list(loader)
+    sources = {
+        "files": lambda: image_files,
+        "jpegs": lambda: Bytes(*[noisy_jpeg(30 + i, 90 - i) for i in range(37)]),
+        "pixels": lambda: PixelSource(image_files),
+    }
+    loader = loader_on(True, sources[kind](), chain, batch_size=8, dtype=torch.float16)
+    produce = cuda_producer.CudaProducer.produce
+    with monkeypatch.context() as patch:  # a slow producer: all prefetched batches wait for it, each with pinned memory
+        patch.setattr(cuda_producer.CudaProducer, "produce", lambda *a: (time.sleep(0.02), produce(*a))[1])
+        for _ in range(4):  # five batches per epoch: each batch has been in both arenas
+            loader.set_epoch(0)  # the same crops
+            list(loader)
     fake.torch.allocations.clear()
-    sizes = sorted(len(batch.images) for _ in range(4) for batch in loader)
+    sizes = []
+    for _ in range(4):
+        loader.set_epoch(0)
+        sizes += [len(batch.images) for batch in loader]
+    sizes.sort()
     images, labels = [("device", n * 3 * 24 * 24 * 2) for n in sizes], [("pinned", 64)] * len(sizes)
     assert sorted(fake.torch.allocations) == images + labels
 

@@ -21,7 +21,7 @@ from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder, DecoderPaths
 from cuaug.devices import cuda, kernel_loading, nvrtc, specialize, streams, tiles, workspace
 from cuaug.errors import DecodeError
-from cuaug.pipeline import arena, cuda_producer, label_upload
+from cuaug.pipeline import arena, cuda_producer, label_upload, staging
 from cuaug.pipeline import cuda as pipeline
 from cuaug.plan.layout import SAMPLE
 from cuaug.profiling import cuda_events
@@ -246,7 +246,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
     replace(specialize, "_kernel", lambda key: None)  # no test waits for a real compilation, or runs its result
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
-    for module in (pipeline, cuda_producer, arena, label_upload, cuda_events):
+    for module in (pipeline, cuda_producer, arena, label_upload, cuda_events, staging):
         replace(module, "torch", fake.torch)
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
