@@ -144,6 +144,8 @@ class CudaProducer:
                         workspace=arena.work,
                         specializer=self.specializer,
                     )
+                    launches = self.specializer.take_launches()
+                    self._recorder.add({("kernels", name): count for name, count in launches.items()})
                     arena.times.end()
                 finally:
                     arena.free.record(self.stream)

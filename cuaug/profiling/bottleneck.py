@@ -95,6 +95,7 @@ class Stats:
             hardware engine or by CUDA kernels. "cpu_fallback": JPEGs that the GPU could not decode and the CPU did.
             "pillow". "cache": decoded in an earlier epoch. "source": the source yields pixels.
         parts: number of these that were decoded from a JPEG crop, by restart markers or a JPEG index.
+        kernels: number of launches on CUDA by kernel: "specialized" for the chain, or "full", which runs every chain.
         ready: ready[n] counts how often n batches were ready when the consumer requested one.
         setup: the device, the threads and the prefetching, with reasons.
     """
@@ -106,6 +107,7 @@ class Stats:
     seconds: dict[str, float]
     decoded_by: dict[str, int]
     parts: int
+    kernels: dict[str, int]
     ready: tuple[int, ...]
     setup: RuntimeConfig
 
@@ -125,6 +127,7 @@ class Stats:
             seconds={name: value - earlier.seconds[name] for name, value in self.seconds.items()},
             decoded_by=dict(Counter(self.decoded_by) - Counter(earlier.decoded_by)),
             parts=self.parts - earlier.parts,
+            kernels=dict(Counter(self.kernels) - Counter(earlier.kernels)),
             ready=tuple(now - before for now, before in zip(self.ready, earlier.ready, strict=True)),
         )
 
@@ -212,6 +215,8 @@ def _table(stats: Stats) -> Iterator[str]:
     if stats.decoded_by:
         decoders = ", ".join(f"{name} {count}" for name, count in sorted(stats.decoded_by.items()))
         yield f"decoded by: {decoders}" + (f"; {stats.parts} from a JPEG crop" if stats.parts else "")
+    if stats.kernels:
+        yield "kernel launches: " + ", ".join(f"{name} {count}" for name, count in sorted(stats.kernels.items()))
 
 
 def _row(stage: str, seconds: float, samples: int, total: float) -> str:

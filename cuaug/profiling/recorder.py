@@ -205,6 +205,7 @@ class Recorder:
             seconds={stage: totals[stage] / 1e9 for stage in stages_of(self.setup.device)},
             decoded_by={name[1]: number for name, number in totals.items() if name[0] == "decoded_by"},
             parts=totals["parts"],
+            kernels={name[1]: number for name, number in totals.items() if name[0] == "kernels"},
             ready=tuple(totals["ready", count] for count in range(self.setup.prefetch + 1)),
             setup=self.setup,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -59,6 +60,25 @@ def test_jpeg_files_give_nearly_the_same_pixels_as_on_the_cpu(tmp_path):
         assert difference.max() <= 8 and difference.mean() <= 0.6
     for loader in loaders:
         loader.close()
+
+
+def test_kernels_for_the_chain_give_the_same_bits(monkeypatch):
+    """The first batches run on the full kernels, later ones on kernels compiled meanwhile, with one pass or several."""
+    from cuaug.devices import specialize
+
+    monkeypatch.setattr(specialize, "STABLE_SAMPLES", 128)
+    source = photos(64)
+    for chain in (CHAIN, [T.RandomResizedCrop(64), T.RandAugment(), CHAIN[-1]]):
+        options = {"batch_size": 16, "seed": 5, "dtype": torch.float16}
+        loaders = [Loader(source, chain, device=device, **options) for device in ("cuda", "cpu")]
+        end = time.monotonic() + 120
+        while loaders[0].stats().kernels.get("specialized", 0) < 24 and time.monotonic() < end:
+            for (got, _), (want, _) in zip(*loaders, strict=True):
+                assert torch.equal(got.cpu(), want)
+        kernels = loaders[0].stats().kernels
+        for loader in loaders:
+            loader.close()
+        assert kernels["specialized"] >= 24 and kernels["full"] >= 8, kernels
 
 
 def test_one_launch_per_batch(monkeypatch):

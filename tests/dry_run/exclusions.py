@@ -24,6 +24,7 @@ EXCLUDED = {
     "tests/cuda/test_loader.py::test_no_allocations_after_warm_up": MEMORY,
     "tests/cuda/test_loader.py::test_close_frees_the_memory": MEMORY,
     "tests/cuda/test_loader.py::test_each_loader_has_its_own_stream": "needs streams",
+    "tests/cuda/test_loader.py::test_kernels_for_the_chain": "compiles kernels",
     "tests/cuda/test_loader.py::test_memory_of_giant_images_is_freed": MEMORY,
     "tests/cuda/test_loader.py::test_reserved_memory_is_flat_over_epochs": MEMORY,
     "tests/cuda/test_processes.py": PROGRAMS,

@@ -36,4 +36,10 @@ def test_later_batches_run_on_kernels_for_the_chain(loader_on, image_files, fake
         passes = len(full)
         assert fake.entries[: 6 * passes] == full * 6, "the first batches run on the full kernels"
         assert sorted(fake.entries[-passes:]) == sorted(f"{signature:#x}" for signature in set(polls))
+        kernels = on_gpu.stats().kernels
+        assert kernels == {
+            "full": sum(name in full for name in fake.entries),
+            "specialized": len(fake.entries) - kernels["full"],
+        }
+        assert f"kernel launches: full {kernels['full']}, specialized" in str(on_gpu.stats())
         on_gpu.close()

@@ -29,6 +29,7 @@ def make_stats(device: str = "cpu", threads: int = 2, ready: tuple[int, ...] = (
         seconds=dict.fromkeys(stages_of(device), 0.0) | seconds,
         decoded_by={"cpu": 1000},
         parts=0,
+        kernels={},
         ready=ready,
         setup=RuntimeConfig(device, threads, 2),
     )
