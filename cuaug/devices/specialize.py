@@ -45,24 +45,27 @@ class Specializer:
     """Chooses the kernels for the batches of one chain. For one thread at a time.
 
     CUAUG_SPECIALIZE=0 turns it off.
+
+    Attributes:
+        launches: number of launches by kernel, "specialized" or "full", since the last `take_launches`.
     """
 
     def __init__(self) -> None:
         self._enabled = os.environ.get("CUAUG_SPECIALIZE") != "0"
         self._passes: dict[tuple[int, int], _Pass] = {}
-        self._launches: Counter[str] = Counter()
+        self.launches: Counter[str] = Counter()
 
     def choose(self, device_index: int, number: int, signature: int, samples: int) -> Any | None:
         """A kernel for a launch of pass `number` with this signature, or None: the full kernels run it."""
         function = None
         if self._enabled:
             function = self._passes.setdefault((device_index, number), _Pass(device_index)).choose(signature, samples)
-        self._launches["full" if function is None else "specialized"] += 1
+        self.launches["full" if function is None else "specialized"] += 1
         return function
 
     def take_launches(self) -> Counter[str]:
-        """Number of launches since the last call by kernel, "specialized" or "full"."""
-        launches, self._launches = self._launches, Counter()
+        """Returns `launches`, and counts from 0 again."""
+        launches, self.launches = self.launches, Counter()
         return launches
 
 
