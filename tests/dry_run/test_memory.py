@@ -258,7 +258,7 @@ def test_samples_whose_targets_fail_are_not_decoded(loader_on, image_files, fake
 
     def counted(self: Any, grid: Any, block: Any, arguments: Any, **options: Any) -> None:
         memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(arguments[0]))
-        launched.append(int(np.frombuffer(memory, dtype=SAMPLE)["active"].sum()))
+        launched.append((grid[2], int(np.frombuffer(memory, dtype=SAMPLE)["active"].sum())))
         launch(self, grid, block, arguments, **options)
 
     monkeypatch.setattr(type(fake.kernel), "__call__", counted)
@@ -266,5 +266,5 @@ def test_samples_whose_targets_fail_are_not_decoded(loader_on, image_files, fake
     loader = loader_on(True, files, CHAIN[:2], batch_size=8, on_error="skip", collate_fn=len)
     (batch,) = loader
     assert batch.indices.tolist() == [0, 1, 3, 4, 5, 6, 7]
-    assert decoded == [7] and launched == [7]
+    assert decoded == [7] and launched == [(7, 7)]
     assert sum(loader.stats().decoded_by.values()) == 7
