@@ -37,6 +37,7 @@ struct Grid {
 
 enum Filter { NEAREST, BILINEAR, BICUBIC, BOX, HAMMING, LANCZOS, NEAREST_EXACT };  // rows hold no NEAREST_EXACT
 enum Neighbourhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
+enum Warp { AFFINE = 1, PERSPECTIVE };
 enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
 enum Measure { NOTHING, GRAY_SUM, RANGE, HISTOGRAM, CELL_HISTOGRAMS };
 enum Type { UINT8, FLOAT16, BFLOAT16, FLOAT32 };
@@ -62,15 +63,18 @@ struct Sample {
     int target_type, target_layout, target_channels;
     int streaming_stores;  // whether the target is written with streaming stores; filled in by the CPU executor
     int active;            // 0: the sample has no such pass
-    int warped, transposed;
+    int warped;            // 0: not; AFFINE or PERSPECTIVE
+    int transposed;
     int field, field_rows, field_columns;  // nodes (dy, dx), in pixels, at tables[field]; 0 rows: no field
-    int field_height, field_width;         // size of the resized image, which the nodes span from corner to corner
     int neighbourhood;                     // the filter that replaces resampling
     int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
                   // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma
     int extent;   // STENCIL: number of taps; MEDIAN: pixels per side
     int frame;    // STENCIL: pixels nearer to the window's edge stay unchanged
     float level;  // JPEG: one uint8 level in the units of the image
+    float float_matrix[8];  // fixed_matrix as floats, without its last entry
+    int64 fixed_matrix[9];  // [3, 3]: `matrix` from (column, row, 1) of the resized image to taps: core/warp_points.h
+    int64 field_step[2];    // nodes per pixel, down and across, times 2^32: they span the resized image
 };
 
 // Half the width of a filter that antialiasing does not widen, in source pixels.

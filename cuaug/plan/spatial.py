@@ -109,5 +109,6 @@ def add_field(
     current = table.current
     current["field"][chosen] = table.add_values(packed.reshape(len(packed), -1))
     current["field_rows"][chosen], current["field_columns"][chosen] = rows, columns
-    current["field_height"][chosen], current["field_width"][chosen] = table.sizes(chosen)
+    heights, widths = table.sizes(chosen)
+    current["field_step"][chosen] = np.stack([(rows - 1 << 32) // heights, (columns - 1 << 32) // widths], axis=1)
     return DisplacementField(np.broadcast_to(fields, (len(chosen), *fields.shape[1:])), rows, columns)

@@ -3,7 +3,6 @@
 //             Vec32<T>    a vector of 32 bytes, VEC32_LANES floats: AVX-512 builds run most code faster with it
 //             FloatVec    one register of LANES floats, for the sums of resampling and filters
 //             Rgb         one pixel as floats
-//             DoubleVec   DOUBLE_LANES coordinates
 //           load_vec, load_vec32 and store move them; splat and splat32 fill them; min, max, floor and sqrt act on each
 //           lane; load_block and interleave convert packed pixels to and from planes.
 // Threads:  each thread holds its own vectors.
@@ -12,12 +11,9 @@
 #pragma once
 #include "platform.h"
 
-// Limit of coordinates, in pixels: a border or taps added to it stay in the range of int.
-constexpr double FAR = 1000000000.0;
-
 #if defined(__CUDACC__)
 #include "cuda/simd.h"
 #else
 #include "cpu/deinterleave.h"
-#include "cpu/double_simd.h"
+#include "cpu/fixed_point.h"
 #endif

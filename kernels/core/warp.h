@@ -76,8 +76,8 @@ template <class T>
 DEVICE void gather_nearest(const Sample& sample, const SourcePoints& at, int pixels, PixelBlock& v) {
     TapWeights<1> y, x;
     for (int p = 0; p < PIXELS; p += VEC_LANES) {
-        floor_to_ints(at.y + p, y.first + p);
-        floor_to_ints(at.x + p, x.first + p);
+        store(y.first + p, load_vec(at.y.whole + p) + to_int(floor(load_vec(at.y.rest + p))));
+        store(x.first + p, load_vec(at.x.whole + p) + to_int(floor(load_vec(at.x.rest + p))));
     }
     int position[PIXELS];
     int64 first[PIXELS];
@@ -105,9 +105,9 @@ template <class T>
 DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, int pixels, PixelBlock& v) {
     const int row =
         border_index(sample.y.start + sample.y.step * y, sample.y.seen_low, sample.y.seen_high, sample.border_after);
-    int column[PIXELS];
+    int column[PIXELS] CACHE_ALIGNED;
     bool fills[PIXELS];
-    const bool filled = !resized_indices(sample, sample.x, x, pixels, column) || row == -1;
+    const bool plain = resized_indices(sample, sample.x, x, pixels, column), filled = !plain || row == -1;
     if (filled) {
         int other = 0;
         while (other < pixels && (row == -1 || column[other] == -1)) ++other;
@@ -122,11 +122,7 @@ DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, 
         }
     }
     SourcePoints at;
-    for (int p = 0; p < PIXELS; p += DOUBLE_LANES) {
-        store(at.y + p, splat_double(row + 0.5));
-        store(at.x + p, to_doubles(column + p) + 0.5);
-    }
-    map(sample, tables, at);
+    map(sample, tables, row, {column, plain && pixels == PIXELS, sample.x.step}, at);
     if (is<Filters>(sample.filter, NEAREST)) {
         gather_nearest<T>(sample, at, pixels, v);
     } else if (is<Filters>(sample.filter, BILINEAR)) {

@@ -1,85 +1,184 @@
 // Computes: where the pixels of a warp lie in the source: an optional displacement field, then a 3 x 3 matrix, then the
-//           taps around each point and their weights. Coordinates are doubles: the same on every device, and far from
-//           0 they keep the fraction.
+//           taps around each point and their weights.
+//           Coordinates are integers in fixed point, so every device, tile and vector computes the same bits, and
+//           CUDA needs no doubles, which most GPUs compute at 1/32 to 1/64 of the speed of floats.
+//           AFFINE: fixed_matrix holds units of 2^-32 pixels. Rounding it moves a point of an H x W image by at most
+//           (H + W + 1) 2^-33 pixels: 1e-6 for 12 megapixels. Another 2^-24 is lost where the fraction becomes a float.
+//           PERSPECTIVE: a point is numerator / denominator, in a unit that keeps the denominator below 2^59. Floats
+//           give a whole number `whole` near the quotient. The remainder numerator - whole * denominator is exact
+//           although all three are known modulo 2^64 only; divided as floats, it gives the rest of the point, which is
+//           within 2^-24 + 2^-25 d pixels, d being the largest denominator of the image by that of the point.
+//           It holds for points, and for terms of the numerator, below 2^26 pixels; others stay far outside the image.
+//           DISPLACED points add floats: their error is 2^-23 of the displacement.
 // Threads:  one pixel block per thread.
 // Reference: OpenCV's warpPerspective; Keys' cubic kernel with a = -0.75, as OpenCV and PyTorch have it.
-// Tests:    tests/properties/test_warp.py against cv2, torch's grid_sample and tests/references/warp.py.
+// Tests:    tests/properties/test_warp.py against cv2, torch's grid_sample and tests/references/warp.py;
+//           tests/properties/test_warp_points.py against doubles, in images of up to 65,535 pixels.
 #pragma once
 #include "core/sampling.h"
 
-// Source coordinates of a block's pixels, in pixels from index 0; pixel i covers [i, i + 1).
-struct SourcePoints {
-    double y[PIXELS] CACHE_ALIGNED, x[PIXELS] CACHE_ALIGNED;
+// Limits of coordinates, in pixels: a border, taps or a `rest` added to FAR stay in the range of int, and a clamped
+// `rest` leads no far point back into an image.
+constexpr float FAR = 1000000000.0f, FAR_REST = 16777216.0f;
+
+// The columns of a block's pixels in the resized image.
+struct Columns {
+    const int* index;
+    bool even;  // index[p] = index[0] + p * step
+    int step;
 };
 
-// The bilinear blend of four nodes, s to the right and t down.
-template <class Value>
-DEVICE DoubleVec between(const Value (&nodes)[2][2], DoubleVec s, double t) {
-    const DoubleVec upper = nodes[0][0] * (1.0 - s) + nodes[0][1] * s,
-                    lower = nodes[1][0] * (1.0 - s) + nodes[1][1] * s;
-    return upper * (1.0 - t) + lower * t;
+// whole + rest, in pixels.
+struct Coordinates {
+    int whole[PIXELS] CACHE_ALIGNED;
+    float rest[PIXELS] CACHE_ALIGNED;
+};
+struct SourcePoints {
+    Coordinates y, x;
+};
+
+// Displacements, in pixels of the resized image.
+struct Moves {
+    float y[PIXELS] CACHE_ALIGNED, x[PIXELS] CACHE_ALIGNED;
+};
+
+DEVICE Vec<float> clamp_rest(Vec<float> rest) { return min(max(rest, splat(-FAR_REST)), splat(FAR_REST)); }
+
+// 64-bit numbers: upper * 2^32 + lower.
+struct FixedPoint {
+    int upper[PIXELS] CACHE_ALIGNED;
+    uint32 lower[PIXELS] CACHE_ALIGNED;
+};
+
+// line[0] * column p + line[1] * y + line[2], modulo 2^64.
+DEVICE void evaluate(const int64* line, int y, const Columns& columns, FixedPoint& values) {
+    const uint64 slope = uint64(line[0]), first = uint64(line[1]) * uint32(y) + uint64(line[2]);
+    if (PIXELS > 1 && columns.even) {
+        const uint64 begin = first + slope * uint32(columns.index[0]);
+        store_steps(begin, slope * uint64(int64(columns.step)), values.upper, values.lower);
+        return;
+    }
+    FOR_PIXELS(p) {
+        const uint64 value = first + slope * uint32(columns.index[p]);
+        values.upper[p] = int(uint32(value >> 32)), values.lower[p] = uint32(value);
+    }
 }
 
-// Moves points of one output row by the field, bilinear between its nodes, which span the image from corner to corner.
-DEVICE void displace(const Sample& sample, const float* tables, SourcePoints& at) {
-    const int rows = sample.field_rows, columns = sample.field_columns;
-    const double down = at.y[0] / sample.field_height * (rows - 1), width = sample.field_width;
-    const int i = int(min(max(down, 0.0), rows - 2.0));
-    const double t = down - i;
-    double s[PIXELS];
-    int cells[PIXELS], differs = 0;
-    FOR_PIXELS(p) {
-        const double across = at.x[p] / width * (columns - 1);
-        cells[p] = int(min(max(across, 0.0), columns - 2.0));
-        s[p] = across - cells[p];
-    }
+// lower * 2^-32, rounded down to 24 bits.
+template <class Word>
+DEVICE auto to_fraction(Word lower) {
+    return to_float(lower >> 8) * (1.0f / 16777216.0f);
+}
+
+// The upper words of i * (upper, lower).
+DEVICE Vec<uint32> multiply_upper(Vec<int> i, Vec<int> upper, Vec<uint32> lower) {
+    return Vec<uint32>(i) * Vec<uint32>(upper) + multiply_high(Vec<uint32>(i), lower) - (Vec<uint32>(i >> 31) & lower);
+}
+
+// The bilinear blend of four nodes, s to the right and t down.
+DEVICE float between(float a, float b, float c, float d, float s, float t) {
+    return (a * (1.0f - s) + b * s) * (1.0f - t) + (c * (1.0f - s) + d * s) * t;
+}
+
+// The field's displacements of points of row y, bilinear between its nodes, which span the image from corner to corner.
+DEVICE void displace(const Sample& sample, const float* tables, int y, const Columns& columns, Moves& moves) {
+    // The centre of pixel i lies (i + 0.5) * field_step from the first node.
+    const uint64 row = uint64(sample.field_step[0]) * uint32(y) + uint64(sample.field_step[0]) / 2;
+    const int64 line[3] = {sample.field_step[1], 0, sample.field_step[1] / 2};
+    const float t = to_fraction(uint32(row));
+    FixedPoint at;
+    evaluate(line, y, columns, at);
+    const int* const cells = at.upper;
+    int differs = 0;
+    float s[PIXELS];
+    for (int p = 0; p < PIXELS; p += VEC_LANES) store(s + p, to_fraction(load_vec(at.lower + p)));
     FOR_PIXELS(p) differs |= cells[p] ^ cells[0];
-    const float* const upper = tables + sample.field + int64(i) * columns * 2;
-    const float* const lower = upper + 2 * columns;
+    const float* const upper = tables + sample.field + int64(row >> 32) * sample.field_columns * 2;
+    const float* const lower = upper + 2 * sample.field_columns;
     if (differs == 0) {
-        for (int k = 0; k < 2; ++k) {
-            const int j = 2 * cells[0] + k;
-            const double nodes[2][2] = {{upper[j], upper[j + 2]}, {lower[j], lower[j + 2]}};
-            double* const moved = k == 0 ? at.y : at.x;
-            for (int p = 0; p < PIXELS; p += DOUBLE_LANES)
-                store(moved + p, load_doubles(moved + p) + between(nodes, load_doubles(s + p), t));
+        const float *a = upper + 2 * cells[0], *c = lower + 2 * cells[0];
+        FOR_PIXELS(p) {
+            moves.y[p] = between(a[0], a[2], c[0], c[2], s[p], t);
+            moves.x[p] = between(a[1], a[3], c[1], c[3], s[p], t);
         }
         return;
     }
-    float nodes[2][2][2][PIXELS];
-    for (int p = 0; p < PIXELS; ++p)
-        for (int k = 0; k < 2; ++k) {
-            const int j = 2 * cells[p] + k;
-            nodes[k][0][0][p] = upper[j], nodes[k][0][1][p] = upper[j + 2];
-            nodes[k][1][0][p] = lower[j], nodes[k][1][1][p] = lower[j + 2];
+    float nodes[8][PIXELS];
+    FOR_PIXELS(p)
+    for (int k = 0; k < 4; ++k) nodes[k][p] = upper[2 * cells[p] + k], nodes[4 + k][p] = lower[2 * cells[p] + k];
+    FOR_PIXELS(p) {
+        moves.y[p] = between(nodes[0][p], nodes[2][p], nodes[4][p], nodes[6][p], s[p], t);
+        moves.x[p] = between(nodes[1][p], nodes[3][p], nodes[5][p], nodes[7][p], s[p], t);
+    }
+}
+
+// One coordinate of an affine map, of points `moved` by `moves`.
+DEVICE void map_affine(const Sample& sample, int axis, int y, const Columns& columns, bool moved, const Moves& moves,
+                       Coordinates& at) {
+    const float* const slopes = sample.float_matrix + 3 * axis;
+    FixedPoint values;
+    evaluate(sample.fixed_matrix + 3 * axis, y, columns, values);
+    for (int p = 0; p < PIXELS; p += VEC_LANES) {
+        Vec<float> rest = to_fraction(load_vec(values.lower + p));
+        if (moved) {
+            rest += slopes[0] * load_vec(moves.x + p) + slopes[1] * load_vec(moves.y + p);
+            rest = clamp_rest(rest);
         }
-    for (int k = 0; k < 2; ++k) {
-        double* const moved = k == 0 ? at.y : at.x;
-        for (int p = 0; p < PIXELS; p += DOUBLE_LANES) {
-            DoubleVec nodes_at[2][2];
-            UNROLL
-            for (int n = 0; n < 4; ++n) nodes_at[n / 2][n % 2] = to_doubles(nodes[k][n / 2][n % 2] + p);
-            store(moved + p, load_doubles(moved + p) + between(nodes_at, load_doubles(s + p), t));
+        store(at.whole + p, load_vec(values.upper + p));
+        store(at.rest + p, rest);
+    }
+}
+
+// Both coordinates of a perspective map, of points `moved` by `moves`.
+DEVICE void map_perspective(const Sample& sample, int y, const Columns& columns, bool moved, const Moves& moves,
+                            SourcePoints& at) {
+    const float *const last = sample.float_matrix + 6, row = float(y);
+    FixedPoint denominators, numerators;
+    float divisors[PIXELS] CACHE_ALIGNED, moved_divisors[PIXELS] CACHE_ALIGNED;
+    evaluate(sample.fixed_matrix + 6, y, columns, denominators);
+    for (int p = 0; p < PIXELS; p += VEC_LANES) {
+        // The denominator is 0 at the horizon: quotients are infinite or not a number.
+        const Vec<float> denominator = to_float(load_vec(denominators.upper + p));
+        store(divisors + p, 1.0f / denominator);
+        if (!moved) continue;
+        const Vec<float> move = last[0] * load_vec(moves.x + p) + last[1] * load_vec(moves.y + p);
+        store(moved_divisors + p, 1.0f / (denominator + move));
+    }
+    UNROLL
+    for (int axis = 0; axis < 2; ++axis) {
+        const float* const slopes = sample.float_matrix + 3 * axis;
+        const float first = slopes[1] * row + slopes[2];
+        Coordinates& found = axis == 0 ? at.x : at.y;
+        evaluate(sample.fixed_matrix + 3 * axis, y, columns, numerators);
+        for (int p = 0; p < PIXELS; p += VEC_LANES) {
+            const Vec<float> numerator = slopes[0] * to_float(load_vec(columns.index + p)) + first;
+            Vec<float> divisor = load_vec(divisors + p);
+            const Vec<float> whole = min(max(floor(numerator * divisor), splat(-FAR)), splat(FAR));
+            const Vec<uint32> product =
+                multiply_upper(to_int(whole), load_vec(denominators.upper + p), load_vec(denominators.lower + p));
+            Vec<float> rest = to_float(Vec<int>(Vec<uint32>(load_vec(numerators.upper + p)) - product));
+            if (moved) {
+                rest += (slopes[0] - whole * last[0]) * load_vec(moves.x + p) +
+                        (slopes[1] - whole * last[1]) * load_vec(moves.y + p);
+                divisor = load_vec(moved_divisors + p);
+            }
+            store(found.whole + p, to_int(whole));
+            store(found.rest + p, clamp_rest(rest * divisor));
         }
     }
 }
 
-// Maps output points to the source.
-DEVICE void map(const Sample& sample, const float* tables, SourcePoints& at) {
-    if (may_be<Samplings>(DISPLACE) && sample.field_rows > 0) displace(sample, tables, at);
-    const double m0 = sample.matrix[0], m1 = sample.matrix[1], m2 = sample.matrix[2], m3 = sample.matrix[3];
-    const double m4 = sample.matrix[4], m5 = sample.matrix[5], m6 = sample.matrix[6], m7 = sample.matrix[7];
-    const double m8 = sample.matrix[8];
-    const bool affine = m6 == 0.0 && m7 == 0.0 && m8 == 1.0;
-    for (int p = 0; p < PIXELS; p += DOUBLE_LANES) {
-        const DoubleVec y = load_doubles(at.y + p), x = load_doubles(at.x + p);
-        DoubleVec down = m3 * x + m4 * y + m5, across = m0 * x + m1 * y + m2;
-        if (!affine) {
-            const DoubleVec depth = m6 * x + m7 * y + m8;
-            // The depth is 0 at the horizon.
-            down = clamp_coordinate(down / depth), across = clamp_coordinate(across / depth);
-        }
-        store(at.y + p, down), store(at.x + p, across);
+// Maps pixels of row y of the resized image to the source. Pixel i of the source begins at i; for interpolation, the
+// centre of pixel i lies at i: set_kernel_matrices in planner/geometry.h has moved the matrix.
+DEVICE void map(const Sample& sample, const float* tables, int y, const Columns& columns, SourcePoints& at) {
+    Moves moves;
+    const bool moved = may_be<Samplings>(DISPLACE) && sample.field_rows > 0;
+    if (moved) displace(sample, tables, y, columns, moves);
+    if (sample.warped == AFFINE) {
+        map_affine(sample, 0, y, columns, moved, moves, at.x);
+        map_affine(sample, 1, y, columns, moved, moves, at.y);
+    } else {
+        map_perspective(sample, y, columns, moved, moves, at);
     }
 }
 
@@ -91,17 +190,16 @@ struct TapWeights {
 };
 
 template <int taps>
-DEVICE TapWeights<taps> tap_weights(const double* at) {
+DEVICE TapWeights<taps> tap_weights(const Coordinates& at) {
     TapWeights<taps> found;
     float fraction[PIXELS] CACHE_ALIGNED;
     for (int p = 0; p < PIXELS; p += VEC_LANES) {
-        split_at_centre(at + p, found.first + p, fraction + p);
-        if (taps != 2) continue;
-        const Vec<float> right = load_vec(fraction + p);
-        store(found.weights[0] + p, 1.0f - right), store(found.weights[1] + p, 1.0f - (1.0f - right));
+        const Vec<float> rest = load_vec(at.rest + p), below = floor(rest), right = rest - below;
+        store(found.first + p, load_vec(at.whole + p) + to_int(below) - (taps / 2 - 1));
+        store(fraction + p, right);
+        if (taps == 2) store(found.weights[0] + p, 1.0f - right), store(found.weights[1] + p, 1.0f - (1.0f - right));
     }
     if (taps == 2) return found;
-    FOR_PIXELS(p) found.first[p] -= taps / 2 - 1;
     for (int k = 0; k < taps; ++k) FOR_PIXELS(p) found.weights[k][p] = cubic(float(k - 1) - fraction[p], -0.75f);
     return found;
 }

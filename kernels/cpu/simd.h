@@ -1,5 +1,4 @@
-// Computes: the CPU half of core/simd.h: vectors of floats, integers and bytes. cpu/deinterleave.h adds packed pixels,
-//           cpu/double_simd.h coordinates.
+// Computes: the CPU half of core/simd.h: vectors of floats, integers and bytes. cpu/deinterleave.h adds packed pixels.
 // Threads:  none: each function acts on one vector.
 // Reference: GCC vector extensions; Intel Intrinsics Guide. A minimum or maximum of a NaN gives the second argument, as
 //           in platform.h.
@@ -108,7 +107,9 @@ DEVICE Vec<float> floor(Vec<float> values) { return _mm512_floor_ps(values); }
 DEVICE Vec<float> sqrt(Vec<float> values) { return _mm512_sqrt_ps(values); }
 DEVICE Vec<uint32> float_bits(Vec<float> values) { return Vec<uint32>(values); }
 DEVICE Vec<float> bits_to_float(Vec<uint32> bits) { return Vec<float>(bits); }
-DEVICE Vec<float> to_float(Vec<uint32> values) { return _mm512_cvtepi32_ps(__m512i(values)); }
+DEVICE Vec<int> to_int(Vec<float> values) { return Vec<int>(_mm512_cvttps_epi32(values)); }
+DEVICE Vec<float> to_float(Vec<int> values) { return _mm512_cvtepi32_ps(__m512i(values)); }
+DEVICE Vec<float> to_float(Vec<uint32> values) { return to_float(Vec<int>(values)); }
 #endif
 
 // --- Rgb -------------------------------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ DEVICE void write_columns(const PassContext& pass, const Program8& program, cons
     }
 }
 
-DEVICE int ceil_to_int(float edge) { return coordinate_to_int(-floor(-double(edge))); }
+DEVICE int ceil_to_int(float edge) { return int(clamp(-floor(-double(edge)), -1e9, 1e9)); }
 
 // Fills the part of a rectangle that lies in this band of a tile.
 DEVICE void fill_rectangle(const Sample& sample, const Op& op, const uint8* rgb, const Tile& band) {

@@ -1,17 +1,16 @@
 // Computes: the CUDA half of core/simd.h: every vector is one value.
 // Threads:  one pixel per thread.
-// Reference: cpu/simd.h, cpu/deinterleave.h and cpu/double_simd.h, which compute the same bits.
+// Reference: cpu/simd.h and cpu/deinterleave.h, which compute the same bits.
 // Tests:    tests/cuda/test_kernels.py, tests/kernels/test_scratch.py.
 #pragma once
 #include "platform.h"
 
-constexpr int VEC_LANES = 1, VEC32_LANES = 1, DOUBLE_LANES = 1;
+constexpr int VEC_LANES = 1, VEC32_LANES = 1;
 template <class T>
 using Vec = T;
 template <class T>
 using Vec32 = T;
 typedef float FloatVec;
-typedef double DoubleVec;
 
 template <class T>
 DEVICE T load_vec(const T* p) {
@@ -66,16 +65,7 @@ DEVICE void interleave(const T (*planes)[PIXELS], T* pixels) {
 }
 DEVICE void to_bytes(const float* values, uint8* bytes) { *bytes = to_uint8(*values); }
 
-DEVICE DoubleVec splat_double(double value) { return value; }
-DEVICE DoubleVec load_doubles(const double* p) { return *p; }
-DEVICE double clamp_coordinate(double value) { return clamp(value, -FAR, FAR); }
-DEVICE int coordinate_to_int(double value) { return int(clamp_coordinate(value)); }
-template <class T>
-DEVICE DoubleVec to_doubles(const T* value) {
-    return *value;
+DEVICE void store_steps(uint64 value, uint64, int* upper, uint32* lower) {
+    *upper = int(uint32(value >> 32)), *lower = uint32(value);
 }
-DEVICE void floor_to_ints(const double* at, int* whole) { *whole = coordinate_to_int(floor(*at)); }
-DEVICE void split_at_centre(const double* at, int* before, float* fraction) {
-    const double centred = *at - 0.5, below = floor(centred);
-    *before = coordinate_to_int(below), *fraction = float(centred - below);
-}
+DEVICE uint32 multiply_high(uint32 a, uint32 b) { return uint32(uint64(a) * b >> 32); }

@@ -122,7 +122,7 @@ EXPORT int64_t cuaug_regions(const void* rows, int64_t n, int64_t* out) {
     for (int64_t i = 0; i < n; ++i) {
         const Range y = region(all[i].y, all[i]), x = region(all[i].x, all[i]);
         out[4 * i] = y.low, out[4 * i + 1] = x.low, out[4 * i + 2] = y.high, out[4 * i + 3] = x.high;
-        warped += all[i].warped;
+        warped += all[i].warped != 0;
     }
     return warped;
 }

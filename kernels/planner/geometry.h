@@ -122,6 +122,34 @@ inline int64 warp(Axis& axis, int64 size) {
     return corner;
 }
 
+// The nearest whole number modulo 2^64; 0 for a NaN or an infinity.
+inline int64 wrap_to_int64(double value) {
+    if (!std::isfinite(value)) return 0;
+    const double wrapped = std::fmod(std::rint(value), 18446744073709551616.0);
+    return int64(wrapped < 0.0 ? -uint64(-wrapped) : uint64(wrapped));
+}
+
+// Sets the matrices that kernels read (core/warp_points.h) from `matrix`, for a warp to height x width.
+inline void set_kernel_matrices(Sample& row, int64 height, int64 width) {
+    double m[9];
+    const double divisor = row.matrix[6] == 0.0 && row.matrix[7] == 0.0 && row.matrix[8] != 0.0 ? row.matrix[8] : 1.0;
+    for (int k = 0; k < 9; ++k) m[k] = row.matrix[k] / divisor;
+    for (double* to : {m, m + 3, m + 6}) to[2] += 0.5 * (to[0] + to[1]);  // from a pixel's index to its centre
+    // Interpolation looks for the pixel whose centre is the last one before the point.
+    if (row.filter != NEAREST)
+        for (int k = 0; k < 6; ++k) m[k] -= 0.5 * m[6 + k % 3];
+    const auto bound = [&](const double* to) {
+        return std::fabs(to[0]) * double(width) + std::fabs(to[1]) * double(height) + std::fabs(to[2]);
+    };
+    const bool affine = m[6] == 0.0 && m[7] == 0.0 && m[8] == 1.0 && bound(m) < 0x1p30 && bound(m + 3) < 0x1p30;
+    int exponent = 0;
+    if (!affine && std::isfinite(bound(m + 6))) std::frexp(bound(m + 6), &exponent);
+    const double fixed = std::ldexp(1.0, affine ? 32 : 59 - exponent), plain = affine ? 1.0 : fixed * 0x1p-32;
+    for (int k = 0; k < 9; ++k) row.fixed_matrix[k] = wrap_to_int64(m[k] * fixed);
+    for (int k = 0; k < 8; ++k) row.float_matrix[k] = float(m[k] * plain);
+    row.warped = affine ? AFFINE : PERSPECTIVE;
+}
+
 // Maximum of source pixels per output pixel.
 inline int taps(const Axis& axis, const Sample& sample) {
     const double plain = 2.0 * support_of(sample.filter);

@@ -40,7 +40,7 @@ struct Selection {
 // Copies a row in pieces of vector instructions. For a whole row GCC emits `rep movsq`, whose start-up takes as long as
 // this copy.
 inline void copy(Sample& to, const Sample& from) {
-    constexpr int piece = 80;
+    constexpr int piece = 128;
     static_assert(sizeof(Sample) % piece == 0, "a row is whole pieces");
     for (size_t at = 0; at < sizeof(Sample); at += piece)
         memcpy(reinterpret_cast<char*>(&to) + at, reinterpret_cast<const char*>(&from) + at, piece);
@@ -212,7 +212,8 @@ inline int64 warp(const Selection& chosen, const int64* height, const int64* wid
         row.border_before = border;
         memcpy(row.fill_before, fill, sizeof row.fill_before);
         row.filter = filter, row.clamp = clamp;
-        row.warped = 1, row.transposed = 0, row.antialias = 0;
+        row.transposed = 0, row.antialias = 0;
+        set_kernel_matrices(row, height[i], width[i]);
         plan.is_resampled[chosen[i]] = true;
     }
     return started;

@@ -204,6 +204,29 @@ def test_kernels_round_every_operation():
     assert "mul.rn.f32" in found and not [name for name in found if not rounded.fullmatch(name)]
 
 
+PROBE = """namespace cuaug {
+#include "core/warp.h"
+KERNEL probe(const Sample* samples, const float* tables, float* out) {
+    PixelBlock v;
+    const Sample& sample = samples[blockIdx.z];
+    if (sample.source_type == UINT8)
+        warp_block<uint8>(sample, tables, blockIdx.y, threadIdx.x, 1, v);
+    else
+        warp_block<float>(sample, tables, blockIdx.y, threadIdx.x, 1, v);
+    for (int c = 0; c < 3; ++c) out[3 * threadIdx.x + c] = v[c][0] EXTRA;
+}
+}"""
+
+
+@pytest.mark.slow
+def test_warps_compute_no_doubles_per_pixel(monkeypatch):
+    """A double costs 32 to 64 floats on most GPUs."""
+    headers = nvrtc.sources()[1]
+    for extra, doubles in (("", False), ("* sample.matrix[0]", True)):
+        monkeypatch.setattr(nvrtc, "sources", lambda extra=extra: (PROBE.replace("EXTRA", extra), headers))
+        assert bool(re.search(r"\.f64\b", ptx())) == doubles
+
+
 def elf_end(cubin: bytes) -> int:
     """The end of the last section, segment or table of an ELF file of 64 bits."""
     segments_at, sections_at = struct.unpack_from("<QQ", cubin, 0x20)
