@@ -51,6 +51,10 @@ class CudaDecoder:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts threads on first use
 
     def _open(self, backends: Sequence[tuple[str, float]]) -> Any:
+        import torch
+
+        if torch.cuda.mem_get_info(self._device_id)[0] < _AMPLE_BYTES:
+            torch.cuda.empty_cache()  # nvJPEG allocates outside of torch
         codec = nv()
         return codec.Decoder(
             device_id=self._device_id,

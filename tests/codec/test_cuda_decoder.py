@@ -101,7 +101,11 @@ def make_decoder(monkeypatch):
             monkeypatch.setattr(torch.cuda, name, lambda *device, name=name: fake.events.append(name))
         monkeypatch.setattr("cuaug.codec.cuda.nv", lambda: codec)
         monkeypatch.setattr("cuaug.codec.cuda.decode_params", lambda exif: "displayed" if exif else "stored")
-        return CudaDecoder(0, DecoderPaths(load_hint=load_hint))
+        fake.events.clear()
+        decoder = CudaDecoder(0, DecoderPaths(load_hint=load_hint))
+        assert fake.events == ["empty_cache"], "nvImageCodec needs memory outside of torch's cache"
+        fake.events.clear()
+        return decoder
 
     return make
 

@@ -203,6 +203,26 @@ def test_a_damaged_neighbour_in_mixed_company(load_hint, legacy_batch):
                 assert_close(got.cpu().numpy(), want.cpu().numpy(), name)
 
 
+@pytest.mark.parametrize("load_hint", [0.0, 1.0])
+def test_memory_that_torch_caches_does_not_move_decoding_to_the_cpu(load_hint):
+    """nvJPEG allocates outside of torch: it fails where torch's cache holds the memory, until that is emptied."""
+    large = [read_header(jpeg(photo(3000, 4000, seed))) for seed in range(8)]
+    memory = [torch.zeros((1, 3000 * 4000, 3), dtype=torch.uint8, device="cuda") for _ in large]
+    decoder, stream = CudaDecoder(torch.cuda.current_device(), DecoderPaths(load_hint=load_hint)), torch.cuda.Stream()
+    decoder.prime(8, stream.cuda_stream)
+    slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    hoard = torch.empty(free - (32 << 20), dtype=torch.uint8, device="cuda")
+    del hoard  # stays in torch's cache
+    try:
+        assert decoder.decode_batch(large, slots, stream.cuda_stream) == [None] * 8, decoder.cause
+        stream.synchronize()
+    finally:
+        torch.cuda.empty_cache()
+    assert all(array.any() for array in memory)
+
+
 def damaged(data: bytes, seed: int) -> bytes:
     """Flips some bits in the second half of the last scan, where no marker reveals it."""
     rng = np.random.default_rng(seed)

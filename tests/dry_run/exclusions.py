@@ -18,6 +18,7 @@ EXCLUDED = {
     "tests/cuda/test_arrays.py::test_a_captured_graph_holds_no_transform": "needs a CUDA graph",
     "tests/cuda/test_arrays.py::test_cupy": "needs CuPy arrays",
     "tests/cuda/test_decoding.py::test_damaged_scans": DECODER,
+    "tests/cuda/test_decoding.py::test_memory_that_torch_caches": MEMORY,
     "tests/cuda/test_kernels.py": "compares CUDA kernels with the CPU build, which replaces them here",
     "tests/cuda/test_loader.py::test_a_captured_graph_reads_batches": "needs a CUDA graph",
     "tests/cuda/test_loader.py::test_autotuning_changes_pixels_by_little": DECODER,
