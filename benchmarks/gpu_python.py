@@ -1,11 +1,11 @@
 """Python's processor time per sample on the CUDA path, in microseconds by stage, without a GPU.
 
-The pipeline is the loader's own: reading, parsing, planning, filling slots, tables and addresses, queueing, collating.
+The pipeline is the loader's own: reading, parsing, planning, staging, filling tables, queueing, collating.
 Stubs replace the driver, nvImageCodec's decoding and the kernel; memory is host memory. Everything runs on one thread.
 
-From memory, the time is how long the GIL is held. "free" is extra: it does not hold the GIL (scanning JPEGs, opening
-them for nvImageCodec). "rest" includes closing nvImageCodec's streams. From files, the time also includes system
-calls, which release the GIL.
+From memory, the time is how long the GIL is held. "free" is extra: it does not hold the GIL (scanning JPEGs, copying
+them, opening them for nvImageCodec). "rest" includes closing nvImageCodec's streams. From files, the time also includes
+system calls, which release the GIL. Labels stay on the CPU.
 
 RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
 
@@ -44,6 +44,7 @@ from cuaug.devices.cuda import CudaExecutor
 from cuaug.pipeline import cuda_producer, job
 from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
+from cuaug.pipeline.staging import StagedBatch
 from tests.support.fake_cuda import replace_cuda
 
 CHAINS = {
@@ -63,13 +64,19 @@ FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
     ("read", (Reader, "read_files")),
     ("parse", (Reader, "parse")),
     ("plan", (job, "plan_samples")),
+    ("stage", (StagedBatch, "__init__")),
+    ("stage", (StagedBatch, "stage")),
     ("decode", (cuda_producer.CudaProducer, "_decode_batch")),
     ("launch", (CudaExecutor, "run")),
     ("finish", (Samples, "make_batch")),
 ]
 STAGES = list(dict.fromkeys(name for name, _ in FUNCTIONS))
-#: Functions within "parse" that release the GIL.
-FREE = [(library, "cuaug_jpeg_headers"), (encoded_image, "open_streams")]
+#: (stage, a function in it that releases the GIL).
+FREE: list[tuple[str, tuple[Any, str]]] = [
+    ("parse", (library, "cuaug_jpeg_headers")),
+    ("stage", (library, "cuaug_copy_rows")),
+    ("stage", (encoded_image, "open_streams")),
+]
 TURNS = 5
 
 
@@ -154,7 +161,14 @@ def timed(
 def loader_of(source: Any, chain: list[Any], batch_size: int) -> cuaug.Loader:
     with mock.patch("cuaug.loader.resolve_device", lambda device: torch.device("cuda", 0)):
         loader = cuaug.Loader(
-            source, chain, batch_size=batch_size, shuffle=True, last_batch="drop", dtype=torch.float16, prefetch=1
+            source,
+            chain,
+            batch_size=batch_size,
+            shuffle=True,
+            last_batch="drop",
+            dtype=torch.float16,
+            prefetch=1,
+            labels_device="cpu",
         )
     loader._pipeline.workers = loader._pipeline.producer_thread = InlinePool()  # type: ignore[attr-defined,assignment]
     return loader
@@ -223,20 +237,22 @@ def batches_of(loader: cuaug.Loader, count: int, clocks: Clocks) -> Iterator[flo
 
 def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dict[str, dict[str, float]]:
     """Microseconds a sample by stage; the total comes from separate runs without stage clocks, in turns."""
-    free = [("free", place) for place in FREE]
+    free = [(f"free in {stage}", place) for stage, place in FREE]
+    names = list(dict.fromkeys(name for name, _ in free))
     rows: dict[str, list[float]] = {name: [] for name in (*STAGES, "free", "all")}
     with loader_of(source, chain, batch_size) as loader:
         for _ in range(TURNS):
             with Clocks(free) as clocks:
                 for seconds in batches_of(loader, -(-batches // TURNS), clocks):
-                    rows["all"].append(seconds - clocks.take()["free"][1])
+                    taken = clocks.take()
+                    rows["all"].append(seconds - sum(taken[name][1] for name in names))
             with Clocks([*FUNCTIONS, *free]) as clocks:
                 for _ in batches_of(loader, -(-batches // TURNS), clocks):
                     taken = clocks.take()
-                    for name in (*STAGES, "free"):
-                        rows[name].append(taken[name][0])
+                    for name in STAGES:
+                        rows[name].append(taken[name][0] - taken.get(f"free in {name}", (0, 0))[1])
+                    rows["free"].append(sum(taken[name][0] for name in names))
                     rows["decode"][-1] -= StubDecoder.stub_seconds
-                    rows["parse"][-1] -= taken["free"][1]
     found = {name: spread([1e6 * value / batch_size for value in values]) for name, values in rows.items()}
     stages = sum(found[name]["median"] for name in STAGES)
     everything = found.pop("all")

@@ -145,10 +145,6 @@ class EncodedImage:
         data, (height, width), inner = crop
         return EncodedJpeg(height, width, data, _UNOPENED, self._orientation), inner
 
-    def move_to(self, memory: NDArray[np.uint8]) -> None:
-        """Take the file from the caller's memory, a copy of it, from now on; open the stream there."""
-        self._data, self._opened = memory, _UNOPENED
-
     def decode_with_pillow(self, region: Region | None = None) -> tuple[NDArray[np.uint8] | DecodeError, list[str]]:
         """Decode a region, or all, with Pillow: (pixels or the error, lines that the libraries printed)."""
         outcome: NDArray[np.uint8] | DecodeError
@@ -261,10 +257,14 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
     return list(images) if all_common else [next(images) if is_common else None for is_common in common]
 
 
-def open_jpegs(images: Sequence[EncodedJpeg]) -> None:
-    """Open nvImageCodec's streams of JPEGs together; else each opens when a GPU decodes it."""
-    for image, stream in zip(images, open_streams([image._data for image in images]), strict=True):
-        image._opened = stream
+def open_jpegs(images: Sequence[EncodedJpeg], memories: Sequence[NDArray[np.uint8]]) -> None:
+    """Open nvImageCodec's streams of JPEGs together, and take the files from the caller's copies from now on.
+
+    Args:
+        memories: (n,) each, a copy of the file; the caller keeps it unchanged until the image is decoded.
+    """
+    for image, memory, stream in zip(images, memories, open_streams(memories), strict=True):
+        image._data, image._opened = memory, stream
 
 
 def _displayed_size(height: int, width: int, orientation: int, apply_exif: bool) -> tuple[int, int, int]:

@@ -58,24 +58,22 @@ class Arena:
         self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.uploads, self.work = Workspace(device), Workspace(device, intermediates)
         self._pixels = ReusedBuffer(device=device)
-        self._staged: StagedBatch | None = None
+        self._pinned: torch.Tensor | None = None
         self.shrunken: dict[int, torch.Tensor] = {}
         self.free = torch.cuda.Event(blocking=True)  # waiting for it sleeps instead of spinning
 
     def begin(self, staged: StagedBatch) -> None:
-        """Begins a batch, once `free` has passed: releases the last batch's pinned memory, and keeps this batch's."""
-        if self._staged is not None:
-            self._staged.release()
-        self._staged = staged
+        """Begins a batch, once `free` has passed: gives back the last batch's pinned memory, and keeps this batch's."""
+        if self._pinned is not None:
+            staged.pool.give_back(self._pinned)
+        self._pinned = staged.take_memory()
         self.shrunken.clear()
 
-    def upload_pixels(self) -> torch.Tensor | None:
+    def upload_pixels(self, staged: StagedBatch) -> torch.Tensor | None:
         """Uploads the images that arrive decoded, by one copy on the current stream: (n,) uint8; None without any."""
-        assert self._staged is not None
-        if not len(self._staged.pixel_rows):
+        if not len(staged.pixel_rows):
             return None
-        pinned = self._staged.pixels
-        return self._pixels.get(pinned.nelement()).copy_(pinned, non_blocking=True)
+        return self._pixels.get(staged.pixels.nelement()).copy_(staged.pixels, non_blocking=True)
 
     def reserve_slots(self, sizes: NDArray[np.int64], decoder: CudaDecoder) -> tuple[list[Slot], NDArray[np.uint64]]:
         """Slots of at least these sizes in bytes, and their addresses.

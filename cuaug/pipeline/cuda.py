@@ -72,7 +72,7 @@ class CudaJob(Job):
         def stage(task: range) -> None:
             with self._recorder.at("parse", batch=self.number) as clock:
                 self._workers.track(clock)
-                clock.count("parts", staged.stage(staged.rows[task.start : task.stop]))
+                clock.count("parts", staged.stage(task))
 
         def produce() -> None:
             step = partial(self.pipeline.producer.produce, self, positions, staged, planned)
@@ -83,15 +83,11 @@ class CudaJob(Job):
         else:
             produce()
 
-    def hand_over(self) -> None:
-        """The arena of the batch releases the pinned memory from now on, not the job."""
-        self._staged = None
-
     def _end(self) -> None:
         super()._end()
-        if self._staged is not None:  # the batch was not decoded
-            self._staged.release()
-            self._staged = None
+        staged, self._staged = self._staged, None
+        if staged is not None and (memory := staged.take_memory()) is not None:  # the batch was not decoded
+            staged.pool.give_back(memory)
 
     def _record_ready(self) -> None:
         # On the producer's stream: the event comes after all work on the images and after the labels' copy.

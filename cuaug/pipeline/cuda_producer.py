@@ -123,7 +123,6 @@ class CudaProducer:
                 arena.free.synchronize()
                 arena.times.read()
                 arena.begin(staged)
-                job.hand_over()
                 clock.at("decode")
                 producer_thread.track(clock)
                 arena.times.begin(job.number)
@@ -159,7 +158,7 @@ class CudaProducer:
         items = staged.items
         addresses: NDArray[np.uint64] = np.zeros(len(items), dtype=np.uint64)
         failed = np.isin(positions, list(job.errors))  # samples whose targets failed are not decoded
-        pixels = arena.upload_pixels()
+        pixels = arena.upload_pixels(staged)
         if pixels is not None:
             addresses[staged.pixel_rows] = staged.pixel_starts + np.uint64(pixels.data_ptr())
         arrays: dict[int, NDArray[np.uint8]] = {}

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
-from cuaug.codec import SPARE_BYTES, DecodedImage, EncodedImage, EncodedJpeg, JpegIndex, open_jpegs
+from cuaug.codec import SPARE_BYTES, DecodedImage, EncodedJpeg, JpegIndex, open_jpegs
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item, PendingCacheEntry
 
@@ -55,7 +54,7 @@ class StagingPool:
 
 
 class StagedBatch:
-    """The input of a batch, for pinned memory. `stage` fills it; `release` gives the memory back.
+    """The input of a batch, for pinned memory: `stage` fills it, `take_memory` hands it to the batch's arena.
 
     The decoded part of an image is all of it, or a JPEG crop that holds the region which the plan reads. Images that
     arrive decoded come as their region alone.
@@ -72,6 +71,7 @@ class StagedBatch:
         rows: the samples in pinned memory, those that arrive decoded first.
         pixel_rows, pixel_starts: (P,) the samples that arrive decoded, and where in `pixels` they begin.
         pixels: pinned memory of these, (n,) uint8, to be uploaded.
+        pool: where the memory comes from.
     """
 
     def __init__(self, items: list[Item], planned: Planned, pool: StagingPool, index: JpegIndex | None = None) -> None:
@@ -81,67 +81,59 @@ class StagedBatch:
         self.sizes = heights * self.pitches
         self.offsets = np.zeros(len(widths), dtype=np.uint64)
         self._regions, self._index = planned.regions().tolist(), index
-        images = [_image(item) for item in items]
+        self._images = images = [item.encoded if isinstance(item, PendingCacheEntry) else item for item in items]
         pixel_rows = [i for i, image in enumerate(images) if isinstance(image, DecodedImage)]
-        self.rows = pixel_rows + [i for i, image in enumerate(images) if isinstance(image, EncodedJpeg)]
-        sizes = [self._staged_bytes(i) for i in self.rows]
-        starts = [0, *itertools.accumulate(-(-size // _ALIGN) * _ALIGN for size in sizes)]
-        self._starts = dict(zip(self.rows, starts, strict=False))
+        jpegs = {i: len(image.data) + SPARE_BYTES for i, image in enumerate(images) if isinstance(image, EncodedJpeg)}
+        sizes = [3 * (y1 - y0) * (x1 - x0) for y0, x0, y1, x1 in map(self._pixel_region, pixel_rows)]
+        sizes += jpegs.values()
+        self.rows = [*pixel_rows, *jpegs]
+        *self._starts, total = itertools.accumulate((-(-size // _ALIGN) * _ALIGN for size in sizes), initial=0)
         self.pixel_rows = np.array(pixel_rows, dtype=np.int64)
-        self.pixel_starts = np.array(starts[: len(pixel_rows)], dtype=np.uint64)
-        self._pool = pool
-        self._memory = pool.take(starts[-1]) if self.rows else None
+        self.pixel_starts = np.array(self._starts[: len(pixel_rows)], dtype=np.uint64)
+        self.pool = pool
+        self._memory = pool.take(total) if sizes else None
         if self._memory is not None:
-            self.pixels = self._memory[: starts[len(pixel_rows)]]
+            self.pixels = self._memory[: [*self._starts, total][len(pixel_rows)]]
             self._array: NDArray[np.uint8] = self._memory.numpy()
             self._address = self._memory.data_ptr()
 
-    def release(self) -> None:
-        """Gives the memory back, once nothing reads or writes it; a second call does nothing."""
+    def take_memory(self) -> torch.Tensor | None:
+        """Hands the memory to the caller, who gives it back to `pool`; None if there is none, or it was taken."""
         memory, self._memory = self._memory, None
-        if memory is not None:
-            self._pool.give_back(memory)
+        return memory
 
-    def stage(self, rows: Sequence[int]) -> int:
-        """Copies these samples to pinned memory, or crops them there. Threads may stage different samples at once.
+    def stage(self, part: range) -> int:
+        """Copies some of `rows` to pinned memory, or crops them there. Threads may stage different parts at once.
 
         Returns:
             the number of JPEG crops.
         """
         crops, copies = 0, []
         jpegs: list[EncodedJpeg] = []
-        moved: list[tuple[EncodedJpeg, NDArray[np.uint8]]] = []
-        for i in rows:
-            item, start = self.items[i], self._starts[i]
-            image = _image(item)
+        memories: list[NDArray[np.uint8]] = []
+        rows, starts = self.rows[part.start : part.stop], self._starts[part.start : part.stop]
+        for i, start in zip(rows, starts, strict=True):
+            image = self._images[i]
             if isinstance(image, DecodedImage):
-                copies.append(self._copy_region(i, image))
+                copies.append((*self._copied_region(i, image), self._address + start))
                 continue
             assert isinstance(image, EncodedJpeg)
-            crop = self._crop(i, item) if type(item) is EncodedJpeg else None
+            data = image.data
+            crop = self._crop(i, image, start) if image.restart_interval or self._index is not None else None
             if crop is None:
-                size = len(image.data)
-                copies.append((_data_address(image), 0, 1, size, self._address + start))
-                moved.append((image, self._array[start : start + size]))
+                size = len(data)
+                copies.append((id(data) + BYTES_DATA_OFFSET, 0, 1, size, self._address + start))
+                memories.append(self._array[start : start + size])
             else:
                 self.items[i], image = crop, crop
+                memories.append(crop.data)
                 crops += 1
             jpegs.append(image)
         if copies:
             table = np.array(copies, dtype=np.int64)
             library.cuaug_copy_rows(address(table), len(table))
-        for image, memory in moved:
-            image.move_to(memory)
-        open_jpegs(jpegs)
+        open_jpegs(jpegs, memories)
         return crops
-
-    def _staged_bytes(self, i: int) -> int:
-        """The most bytes that sample i takes in pinned memory."""
-        image = _image(self.items[i])
-        if isinstance(image, EncodedImage):
-            return len(image.data) + SPARE_BYTES
-        y0, x0, y1, x1 = self._pixel_region(i)
-        return 3 * (y1 - y0) * (x1 - x0)
 
     def _pixel_region(self, i: int) -> tuple[int, int, int, int]:
         item = self.items[i]
@@ -150,19 +142,19 @@ class StagedBatch:
         y0, x0, y1, x1 = self._regions[i]
         return y0, x0, y1, x1
 
-    def _copy_region(self, i: int, image: DecodedImage) -> tuple[int, int, int, int, int]:
-        """The row of `cuaug_copy_rows` (kernels/cpu/copy_rows.h) for a decoded image's region."""
+    def _copied_region(self, i: int, image: DecodedImage) -> tuple[int, int, int, int]:
+        """The first columns of `RowCopy` (kernels/cpu/copy_rows.h) for a decoded image's region."""
         (y0, x0, y1, x1), stride = self._pixel_region(i), image.array.strides[0]
-        if not isinstance(self.items[i], PendingCacheEntry):
+        if self.items[i] is image:
             self._set_part(i, y1 - y0, x1 - x0, y0, x0)
-        source = address(image.array) + y0 * stride + 3 * x0
-        return source, stride, y1 - y0, 3 * (x1 - x0), self._address + self._starts[i]
+        return address(image.array) + y0 * stride + 3 * x0, stride, y1 - y0, 3 * (x1 - x0)
 
-    def _crop(self, i: int, image: EncodedJpeg) -> EncodedJpeg | None:
-        if not image.restart_interval and self._index is None:
+    def _crop(self, i: int, image: EncodedJpeg, start: int) -> EncodedJpeg | None:
+        """Crops a JPEG into pinned memory; None if that is impossible or does not pay."""
+        if self.items[i] is not image:  # the cache takes the whole image
             return None
-        region, start = self._regions[i], self._starts[i]
-        found = image.crop_jpeg(region, self._index, self._array[start : start + len(image.data) + SPARE_BYTES])
+        region, memory = self._regions[i], self._array[start : start + len(image.data) + SPARE_BYTES]
+        found = image.crop_jpeg(region, self._index, memory)
         if found is None:
             return None
         crop, (y0, x0, _, _) = found
@@ -174,12 +166,3 @@ class StagedBatch:
         self.pitches[i] = pitch = 3 * width
         self.sizes[i] = height * pitch
         self.offsets[i] = top * pitch + 3 * left
-
-
-def _image(item: Item) -> object:
-    return item.encoded if isinstance(item, PendingCacheEntry) else item
-
-
-def _data_address(image: EncodedJpeg) -> int:
-    data = image.data
-    return id(data) + BYTES_DATA_OFFSET if isinstance(data, bytes) else address(np.asarray(data))

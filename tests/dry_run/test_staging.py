@@ -141,7 +141,7 @@ def test_pinned_memory_is_reused_only_after_its_batchs_event(loader_on, monkeypa
 
     def produced(self: CudaProducer, job: Any, positions: Any, staged: Any, planned: Any) -> None:
         produce(self, job, positions, staged, planned)
-        staged.release()
+        self.staging.give_back(in_use[-1][0])
 
     monkeypatch.setattr(Arena, "begin", began)
     monkeypatch.setattr(staging.StagingPool, "take", taken)
@@ -197,14 +197,14 @@ def test_only_regions_of_decoded_images_are_uploaded(loader_on, image_files, tmp
     upload, copy, plan = Arena.upload_pixels, staging.StagedBatch.stage, Planned.regions
     read: list[np.ndarray] = []
 
-    def uploading(self: Arena) -> torch.Tensor | None:
-        memory = upload(self)
+    def uploading(self: Arena, staged: Any) -> torch.Tensor | None:
+        memory = upload(self, staged)
         uploaded.append(0 if memory is None else memory.nelement())
         return memory
 
-    def staging_rows(self: staging.StagedBatch, rows: Any) -> int:
+    def staging_rows(self: staging.StagedBatch, part: range) -> int:
         threads.add(threading.current_thread().name)
-        return copy(self, rows)
+        return copy(self, part)
 
     def caches() -> Any:
         limit = {"limit_bytes": 1 << 24}
