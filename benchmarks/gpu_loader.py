@@ -7,7 +7,7 @@ take as small a share as in a real epoch. Three parts:
 - the decoder alone, over a grid of `load_hint` (the hardware engine's share) and CPU threads, with the spread over
   batches: the slowest batches, not the mean, decide whether training waits;
 - the loader with `--loader-threads` threads, by `load_hint`, and with "auto"; with the best of these, also from files
-  with restart markers, which it decodes in part;
+  with restart markers, and with a JPEG index: it decodes them in part;
 - the best of these against DALI's best over `hw_decoder_load` and crop methods; ratios within one turn.
 
     python benchmarks/gpu_loader.py --out benchmarks/results/gpu_loader.json
@@ -38,6 +38,8 @@ from cuaug.codec.jpegtran import restart_interval
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIZE, MAX_TUNING_EPOCHS = 224, 30
 
+_INDEX_BYTES = 1 << 30
+
 
 class Feed(Protocol):
     def epoch(self) -> Iterator[torch.Tensor]:
@@ -48,11 +50,17 @@ class Feed(Protocol):
 
 class Ours:
     def __init__(
-        self, paths: list[str], batch_size: int, threads: int, load_hint: Any, decode_threads: int | None = None
+        self,
+        paths: list[str],
+        batch_size: int,
+        threads: int,
+        load_hint: Any,
+        decode_threads: int | None = None,
+        index_bytes: int | None = None,
     ) -> None:
         chain = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]
         options: dict[str, Any] = {"shuffle": True, "last_batch": "drop", "dtype": torch.float16, "prefetch": 3}
-        decode = cuaug.DecodeOptions(load_hint=load_hint, decode_threads=decode_threads)
+        decode = cuaug.DecodeOptions(load_hint=load_hint, decode_threads=decode_threads, index_bytes=index_bytes)
         self.loader = cuaug.Loader(
             paths, chain, batch_size=batch_size, device="cuda", threads=threads, decode=decode, **options
         )
@@ -283,6 +291,11 @@ def main() -> None:
     rows.append({"restart_markers": True} | split | measured(feed, args.epochs))
     feed.close()
     print_row(f"restart markers, load_hint {split['load_hint']:g}", rows[-1])
+    feed = Ours(epoch, args.batch_size, args.loader_threads, index_bytes=_INDEX_BYTES, **split)
+    epoch_of(feed)  # indexes each file at its second use
+    rows.append({"index": True} | split | measured(feed, args.epochs))
+    feed.close()
+    print_row(f"JPEG index, load_hint {split['load_hint']:g}", rows[-1])
     store(loader=rows)
     if reason := missing_dali():
         print(reason)

@@ -47,7 +47,7 @@ def kernel(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def loader(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     best = max(result["decoder"], key=lambda row: row["images_per_second"])
     yield "decoder alone", f"{best['images_per_second']} images/s ({split(best, 'threads')})"
-    rows = [row for row in result["loader"] if "restart_markers" not in row]
+    rows = [row for row in result["loader"] if not {"restart_markers", "index"} & set(row)]
     best = max(rows, key=lambda row: row["images_per_second"]["median"])
     yield "loader, JPEG files to float16", f"{rate(best)} ({split(best, 'decode_threads')})"
     for row in result["loader"]:
@@ -55,6 +55,8 @@ def loader(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "loader, load_hint auto", f"{rate(row)} ({row['auto']}: {split(row, 'decode_threads')})"
         if "restart_markers" in row:
             yield "loader, from files with restart markers", rate(row)
+        if "index" in row:
+            yield "loader, with a JPEG index", rate(row)
     dali = result["dali"]
     yield "loader, as a multiple of DALI's GPU pipeline", dali if isinstance(dali, str) else f"{spread(dali['ratio'])}"
 

@@ -28,7 +28,7 @@ class DecodeOptions:
             that transforms make are checked too.
         max_bytes: largest number of encoded bytes of a sample. The size is checked before reading where it is known.
         index_bytes: memory budget of the JPEG index, which lets later epochs decode only the blocks a crop needs.
-            None: at most 1/64 of the available memory; 0: no index. CPU only.
+            0: no index. None: at most 1/64 of the available memory; on a GPU no index, as its gain is not measured.
         load_hint: fraction of each batch's JPEGs for the GPU's hardware JPEG decoder, from 0 to 1. CUDA kernels decode
             the rest and round differently. 0: pixels depend on the file alone. None: 0.65. "auto": the fastest,
             measured on the first batches, so pixels may differ between runs; `stats()` reports it. GPU only.

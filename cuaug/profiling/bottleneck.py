@@ -83,7 +83,8 @@ class Stats:
         samples, batches: number yielded.
         failed: samples that could not be read or decoded, and were skipped or replaced.
         begun: samples that were read, including prefetched batches that were never taken.
-        seconds: time per stage, summed over threads. "read": files, or cache look-ups. "parse": headers. "plan".
+        seconds: time per stage, summed over threads. "read": files, or cache look-ups. "parse": headers; on CUDA
+            also copies to pinned memory. "plan".
             "decode". "augment": the kernels; on CUDA the time to queue them. "targets": boxes, masks and keypoints.
             "finish": batch transforms and collating. "wait_for_first_batch" and "wait_for_data": the consumer waited
             for an iteration's first batch, or for a later one. "wait_for_consumer": the consumer worked between two

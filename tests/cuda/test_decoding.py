@@ -81,22 +81,24 @@ def test_exif_orientation_is_applied(value):
 
 @pytest.mark.parametrize("value", [1, 6, 7])
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
-def test_crops_of_jpegs_with_restart_markers(value, subsampling):
-    """Only the intervals of the crop are decoded, by CUDA kernels or by the hardware engine (`load_hint`)."""
+@pytest.mark.parametrize("interval", [1, 0], ids=["restart markers", "index"])
+def test_crops_of_jpegs(value, subsampling, interval):
+    """Only the blocks around the crop are decoded, by CUDA kernels or by the hardware engine (`load_hint`)."""
     image = Image.fromarray(photo(375, 500))
     exif = Image.Exif()
     exif[0x0112] = value
     out = io.BytesIO()
-    image.save(out, "JPEG", exif=exif, quality=92, subsampling=subsampling, restart_marker_blocks=1)
+    image.save(out, "JPEG", exif=exif, quality=92, subsampling=subsampling, restart_marker_blocks=interval)
     whole = ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue())))
     left, top = (whole.width - 90) // 2, (whole.height - 70) // 2
     want = np.asarray(whole)[top : top + 70, left : left + 90]
     for load_hint in (0.0, 1.0):
-        got = decoded(
-            *[out.getvalue()] * 3, transforms=[CenterCrop((70, 90))], decode=DecodeOptions(load_hint=load_hint)
-        )
-        for image in got:
-            assert_close(image, want, f"orientation {value} {subsampling} load_hint={load_hint:g}")
+        options = DecodeOptions(load_hint=load_hint, index_bytes=0 if interval else 1 << 20)
+        with Loader(Bytes(*[out.getvalue()] * 3), CenterCrop((70, 90)), device="cuda", decode=options) as loader:
+            for images, _ in loader:
+                got = images[0].permute(1, 2, 0).cpu().numpy()
+                assert_close(got, want, f"orientation {value} {subsampling} load_hint={load_hint:g}")
+            assert loader.stats().parts == 3
 
 
 def test_png_is_exact():
