@@ -82,7 +82,7 @@ def cuda_input(task: Task, index: JpegIndex | None) -> list[dict[str, float]]:
     """Per image and epoch: microseconds of CPU time to stage it, bytes, and blocks to decode."""
     files = [Path(path).read_bytes() for path, _ in task.samples]
     blocks = [_blocks_per_pixel(data) for data in files]
-    transforms, pool, epochs = Compose(chain(task)), _PageablePool(), []
+    transforms, pool, epochs = Compose(chain(task)), _PageablePool(torch.device("cpu")), []
     for epoch in range(EPOCHS):
         seconds, total_bytes, total_blocks, crops = 0.0, 0, 0.0, 0
         for begin in range(0, len(files), task.batch_size):

@@ -48,7 +48,7 @@ class CudaProducer:
 
     def __init__(self, config: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
         self.device = device
-        self.staging = StagingPool()
+        self.staging = StagingPool(device)
         self._config = config
         self._recorder = recorder
         # With a load hint per device, as measured, unless the user gives one.

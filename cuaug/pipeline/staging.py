@@ -29,7 +29,8 @@ _MAX_KEPT_BYTES = 512 << 20
 class StagingPool:
     """Pinned buffers that batches use in turns. As many exist as batches are staged or decoded at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._free: deque[torch.Tensor] = deque()
         self._capacity = 0
         self._lock = threading.Lock()
@@ -43,7 +44,8 @@ class StagingPool:
             buffer = self._free.popleft() if self._free else None
         if buffer is None or buffer.nelement() < capacity:
             buffer = None  # freed before the new allocation
-            buffer = torch.empty(capacity, dtype=torch.uint8, pin_memory=True)
+            with torch.cuda.device(self._device):  # pinning makes a context on the thread's current device: GPU 0
+                buffer = torch.empty(capacity, dtype=torch.uint8, pin_memory=True)
         return buffer
 
     def give_back(self, buffer: torch.Tensor) -> None:

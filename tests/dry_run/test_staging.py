@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import threading
@@ -175,9 +176,32 @@ def test_batches_that_are_not_decoded_give_their_memory_back(loader_on, monkeypa
     assert len(buffers) > 60 and len(set(map(id, buffers))) <= _ARENAS + 2 * (loader.prefetch + 1)
 
 
+def test_memory_is_pinned_with_the_loaders_gpu_current(loader_on, fake, monkeypatch):
+    """By worker threads, whose current device is GPU 0: pinning would make a context there."""
+    device, empty = fake.torch.cuda.device, fake.torch.empty
+    current, pinned_on = threading.local(), []
+
+    @contextlib.contextmanager
+    def guard(index: Any) -> Any:
+        with device(index):
+            current.device = index
+            yield
+            current.device = None
+
+    def recorded(shape: Any, *, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        if pin_memory and threading.current_thread().name.startswith("cuaug-worker"):
+            pinned_on.append(getattr(current, "device", None))
+        return empty(shape, pin_memory=pin_memory, **options)
+
+    monkeypatch.setattr(fake.torch.cuda, "device", guard)
+    monkeypatch.setattr(fake.torch, "empty", recorded)
+    list(loader_on(True, Mixed(), CHAIN, batch_size=4))
+    assert pinned_on and set(pinned_on) == {torch.device("cpu")}, "the fakes' device"
+
+
 def test_a_giant_batchs_memory_is_freed(fake, monkeypatch):
     monkeypatch.setattr(staging, "_MAX_KEPT_BYTES", 1000)
-    pool = staging.StagingPool()
+    pool = staging.StagingPool(torch.device("cpu"))
     giant, small = pool.take(1001), pool.take(100)
     assert (giant.nelement(), small.nelement()) == (1001, 1000)
     pool.give_back(giant)
