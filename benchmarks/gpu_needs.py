@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from importlib.util import find_spec
 
-PHOTOS = "the photos for the benchmarks of images a second, training and Python"
 #: Module -> its purpose; a step fails without it.
 REQUIRED = {
     "PIL": "everything",
@@ -19,9 +18,7 @@ REQUIRED = {
     "hypothesis": "tests",
     "cv2": "tests",
     "psutil": "tests",
-    "skimage": f"tests, and {PHOTOS}",
-    "sklearn": PHOTOS,
-    "matplotlib": "the plot of the training step, which fails after it has written its JSON",
+    "skimage": "tests",
 }
 #: Module -> the part that is skipped without it.
 OPTIONAL = {
@@ -33,6 +30,7 @@ OPTIONAL = {
     "pycocotools": "in tests",
     "fsspec": "in tests",
     "aiohttp": "in tests",
+    "sklearn": "as a source of photos, so benchmarks draw their images",
     "pytest_timeout": "so a hanging test takes its step's time",
     "xdist": "so tests run one after the other",
 }
@@ -46,12 +44,13 @@ def is_installed(module: str) -> bool:
 
 
 def main() -> None:
+    for program, stage in (("compute-sanitizer", "sanitizer"), ("ncu", "ncu")):
+        if shutil.which(program) is None:
+            print(f"no {program}, so the stage {stage} is skipped")
     for module, where in OPTIONAL.items():
         if not is_installed(module):
             print(f"{module} is skipped {where}" if where.startswith(("as", "in")) else f"no {module}, {where}")
     missing = {module: purpose for module, purpose in REQUIRED.items() if not is_installed(module)}
-    if shutil.which("compute-sanitizer") is None:
-        missing["compute-sanitizer"] = "memcheck and racecheck"
     for name, purpose in missing.items():
         print(f"MISSING: {name}, for {purpose}")
     raise SystemExit(bool(missing))

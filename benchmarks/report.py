@@ -21,9 +21,11 @@ from typing import Any
 from cuaug._runtime.native import BEST_ISA, ISAS
 
 __all__ = [
+    "PYTHON",
     "Bar",
     "bar_plot",
     "circumstances",
+    "gpu_circumstances",
     "parse",
     "print_spreads",
     "processor_seconds",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
+#: The command that runs Python for another process of a benchmark; dry_run.py adds itself.
+PYTHON = [sys.executable]
 
 
 def circumstances(packages: Iterable[str]) -> dict[str, Any]:
@@ -53,6 +57,17 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
         },
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
     }
+
+
+def gpu_circumstances(packages: Iterable[str]) -> dict[str, Any]:
+    """`circumstances`, with the names of the GPU and of its driver."""
+    import torch
+
+    query = "nvidia-smi", "--format=csv,noheader"
+    name, driver = (_output(*query, f"--query-gpu={field}") for field in ("name", "driver_version"))
+    found = circumstances(["torch", "numpy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-nvimgcodec-cu12", *packages])
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else name
+    return {"device": device, "driver": driver} | found
 
 
 def parse(description: str | None, **numbers: int) -> argparse.Namespace:
@@ -149,9 +164,14 @@ def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
 
 
 def _git(*arguments: str) -> str | None:
+    return _output("git", "-C", str(ROOT), *arguments)
+
+
+def _output(*command: str) -> str | None:
+    """The output of a command; None if it is not installed or fails."""
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
-    except OSError:  # git is not installed
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 

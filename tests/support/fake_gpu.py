@@ -149,6 +149,7 @@ ANSWERS: dict[Any, Callable[[Any], Any]] = {
     T.get_device: lambda tensor: 0,
     T.__deepcopy__: lambda tensor: tensor.clone(),
     T.is_pinned: lambda tensor: False,
+    torch._has_compatible_shallow_copy_type: lambda tensor: False,  # modules get new parameters, of this class
     T.numpy: no_numpy,
     T.__array__: no_numpy,
     T.pin_memory: refusal(RuntimeError, "cannot pin a cuda tensor: only dense CPU tensors can be pinned"),
@@ -216,6 +217,7 @@ def install() -> FakeGpuMode:
         host_memory_stats=lambda device=None: {"num_host_alloc": 0},
         is_available=lambda: True,
         is_current_stream_capturing=lambda: False,
+        mem_get_info=lambda device=None: (128 << 20, 80 << 30),
         memory_allocated=lambda device=None: 0,
         memory_reserved=lambda device=None: 0,
         memory_stats=lambda device=None: {"num_device_alloc": 0},

@@ -1,0 +1,66 @@
+"""One epoch of a loader on the GPU: whether it works at all, and the first figures. For less than a minute.
+
+python benchmarks/gpu_smoke.py --out benchmarks/results/gpu_smoke.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_photos import origin, write_files
+from report import gpu_circumstances, write_json
+
+import cuaug
+from cuaug import transforms as T
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
+    parser.add_argument("--files", type=int, default=512)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=6)
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+    result: dict[str, Any] = gpu_circumstances([])
+    print(f"{result['device']}, driver {result['driver']}, torch {result['versions']['torch']}", flush=True)
+    paths = write_files(args.data, args.files)
+    chain = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2)]
+    samples = [(path, number) for number, path in enumerate(paths)]
+    start = time.perf_counter()
+    loader = cuaug.Loader(
+        samples, chain, batch_size=args.batch_size, device="cuda", threads=args.threads, dtype=torch.float16
+    )
+    epochs = []
+    for _ in range(2):  # the first starts the decoder and compiles or loads the kernels
+        begin, first, seen = time.perf_counter(), 0.0, []
+        for images, labels in loader:
+            if not first:
+                torch.cuda.synchronize()
+                first = time.perf_counter() - begin
+            assert images.is_cuda and images.dtype == torch.float16 and images.shape[1:] == (3, 224, 224)
+            assert bool(images.isfinite().all()) and 0.05 < float(images.float().std()) < 3, "implausible pixels"
+            seen += labels.tolist()
+        seconds = time.perf_counter() - begin
+        assert sorted(seen) == list(range(len(paths))), "not each file once"
+        epochs.append({"images_per_second": round(len(seen) / seconds), "first_batch_seconds": round(first, 3)})
+    stats = loader.stats()
+    loader.close()
+    result |= {"photos": origin(), "files": len(paths), "batch_size": args.batch_size, "threads": args.threads}
+    result |= {"epochs": epochs, "decoded_by": stats.decoded_by, "seconds": round(time.perf_counter() - start, 2)}
+    print(stats)
+    for name, epoch in zip(("first", "second"), epochs, strict=True):
+        print(
+            f"{name} epoch: {epoch['images_per_second']} images/s, first batch after {epoch['first_batch_seconds']} s"
+        )
+    print(f"decoded by: {stats.decoded_by}")
+    if args.out:
+        write_json(args.out, result)
+
+
+if __name__ == "__main__":
+    main()
