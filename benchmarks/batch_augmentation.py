@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import circumstances, print_spreads, spread, take_turns, write_json
+from report import circumstances, gpu_circumstances, print_spreads, spread, take_turns, write_json
 from torch import Tensor
 
 from cuaug import transforms as T
@@ -80,8 +80,9 @@ def main() -> None:
     coarse = torch.randint(0, 256, (size, 3, HEIGHT // 25, WIDTH // 25), generator=generator, dtype=torch.uint8)
     images = coarse.repeat_interleave(25, 2).repeat_interleave(25, 3).to(args.device)
 
-    result: dict[str, Any] = circumstances(["torch", "cuaug", "kornia", "torchvision"])
-    result["device"] = torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads"
+    result: dict[str, Any] = (gpu_circumstances if cuda else circumstances)(["torch", "cuaug", "kornia", "torchvision"])
+    if not cuda:
+        result["device"] = f"cpu, {torch.get_num_threads()} threads"
     result["settings"] = {"batch_size": size, "calls": calls, "repetitions": args.repetitions}
     result["left_out"], result["ms"], result["cuaug_to_this"] = {}, {}, {}
     for jitter, chain in enumerate(CHAINS):

@@ -17,14 +17,14 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from mixed_files import mixed_files
-from report import circumstances, spread, write_json
+from report import gpu_circumstances, spread, write_json
 
 from cuaug import codec
 from cuaug.codec import DecoderPaths, EncodedImage, read_header
@@ -97,8 +97,8 @@ def combinations(args: argparse.Namespace) -> Iterator[tuple[DecoderPaths, int]]
         yield DecoderPaths(legacy, threshold, streams, load_hint=hint), threads
 
 
-def sweep(batches: Batches, args: argparse.Namespace) -> dict[str, Any]:
-    """Measures all combinations; the fastest comes first."""
+def sweep(batches: Batches, args: argparse.Namespace, store: Callable[[dict[str, Any]], None]) -> None:
+    """Measures all combinations, and stores each; the fastest comes first in the end."""
     default, default_threads = DecoderPaths(), args.threads[-1]
 
     def measure(paths: DecoderPaths, threads: int) -> dict[str, Any]:
@@ -116,14 +116,17 @@ def sweep(batches: Batches, args: argparse.Namespace) -> dict[str, Any]:
         )
         return row
 
-    rows = [measure(paths, threads) for paths, threads in combinations(args)]
+    rows = []
+    for paths, threads in combinations(args):
+        rows.append(measure(paths, threads))
+        store({"rows": rows})
     rows.sort(key=lambda row: (row["cpu_fallbacks"], -row["times_default"]))
     winner, threads = DecoderPaths(**rows[0]["paths"]), rows[0]["threads"]
     without_fancy = measure(replace(winner, fancy_upsampling=False), threads)
     line = f"{torch.cuda.get_device_name()!r}: {winner},  # {rows[0]['images_per_second']} images/s, "
     line += f"{rows[0]['times_default']} times the default's, {threads} threads"
     print(f"fastest: {line}")
-    return {"rows": rows, "without_fancy_upsampling": without_fancy, "fastest": line}
+    store({"rows": rows, "without_fancy_upsampling": without_fancy, "fastest": line})
 
 
 def main() -> None:
@@ -149,15 +152,18 @@ def main() -> None:
             print(BANNER)
             context = install()  # type: ignore[assignment]
     with context:
-        result: dict[str, Any] = circumstances(["torch", "nvidia-nvimgcodec-cu12", "nvidia-nvjpeg-cu12"])
-        result["device"] = torch.cuda.get_device_name()
+        result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12"])
         batches = Batches(mixed_files(args.files, scale), args.batch_size)
         result["settings"] = {key: value for key, value in vars(args).items() if key != "out"}
         result["mean_megapixels"] = round(batches.megapixels, 2)
         print(f"{result['device']}: batches of {args.batch_size}, {batches.megapixels:.1f} megapixels on average")
-        result |= sweep(batches, args)
-    if args.out:
-        write_json(args.out, result)
+
+        def store(found: dict[str, Any]) -> None:
+            result.update(found)
+            if args.out:  # after each combination, in case the run is interrupted
+                write_json(args.out, result)
+
+        sweep(batches, args, store)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from report import circumstances, spread, write_json
+from gpu_photos import origin, write_files
+from report import gpu_circumstances, spread, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-from photos import write_photos
 
 import cuaug
 from cuaug import transforms as T
@@ -277,8 +276,7 @@ def main() -> None:
     parser.add_argument("--profile", type=int, nargs="?", const=25, help="print this many lines of a profile instead")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
-    folder = write_photos(args.data / f"500x375-{args.files}", args.files, 375, 500)
-    paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
+    paths = write_files(args.data, args.files)
     sources = {"files": [(path, i) for i, path in enumerate(paths)], "memory": Memory(paths)}
     fake = replace_cuda(setattr)
     cuda_producer.CudaDecoder = StubDecoder  # type: ignore[misc]
@@ -287,8 +285,8 @@ def main() -> None:
     if args.profile:
         profile(sources["files"], CHAINS["crop"], args.batch_size, args.profile)
         return
-    result: dict[str, Any] = circumstances(["cuaug", "torch", "numpy", "nvidia-nvimgcodec-cu12"])
-    result["batch_size"], result["batches"] = args.batch_size, args.batches
+    result: dict[str, Any] = gpu_circumstances(["cuaug"])
+    result |= {"batch_size": args.batch_size, "batches": args.batches, "photos": origin()}
     result["us_per_sample"] = {}
     print(f"microseconds of Python a sample, batches of {args.batch_size}, medians of {args.batches}")
     print(f"  {'':16}" + "".join(f"{name:>9}" for name in (*STAGES, "free", "rest", "all")))

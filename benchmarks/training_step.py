@@ -2,7 +2,7 @@
 
 With a GPU: ResNet-50 (defined below, without torchvision) in mixed precision, with batches from three loaders: cuaug on
 the GPU; the same with `load_hint=1`, whose hardware engine decodes alone and leaves the multiprocessors to training;
-and cuaug on the CPU.
+and cuaug on the CPU. There is no plot, which needs matplotlib.
 
 Without a GPU: a small convolutional network on the CPU, with batches from cuaug and its peers. The step and the loader
 share the same cores, so the slowdown shows a loader's processor time; no loader can reach the step from memory.
@@ -19,7 +19,6 @@ import argparse
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,11 +26,10 @@ import torch
 from end_to_end import prepare
 from peers import CONTENDERS, Contender, Task
 from peers.ours import Cuaug
-from report import Bar, bar_plot, circumstances, spread, write_json
+from report import Bar, bar_plot, circumstances, gpu_circumstances, spread, write_json
 from torch import Tensor, nn
 
 CLASSES = 1000
-PASSES = 16  # uses of each file per epoch, with a GPU
 MEMORY = "in memory"
 
 
@@ -59,11 +57,11 @@ class Bottleneck(nn.Module):
         return torch.relu(self.block(x) + self.shortcut(x))
 
 
-def resnet50() -> nn.Module:
-    """He et al. 2015 with the stride in the 3 x 3 convolution; 25.6 million weights."""
-    layers, width_in = [*convolution(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)], 64
+def resnet50(first_width: int) -> nn.Module:
+    """He et al. 2015 with the stride in the 3 x 3 convolution; 25.6 million weights if the first width is 64."""
+    layers, width_in = [*convolution(3, first_width, 7, 2), nn.MaxPool2d(3, 2, 1)], first_width
     for stage, blocks in enumerate((3, 4, 6, 3)):
-        width = 64 << stage
+        width = first_width << stage
         for block in range(blocks):
             layers.append(Bottleneck(width_in, width, 2 if stage and not block else 1))
             width_in = 4 * width
@@ -79,11 +77,11 @@ def small_network() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], CLASSES))
 
 
-def trainer(device: str) -> Callable[[Tensor, Tensor], Tensor]:
+def trainer(device: str, width: int) -> Callable[[Tensor, Tensor], Tensor]:
     """A step of stochastic gradient descent, whose loss stays on the device."""
     cuda = device == "cuda"
     torch.backends.cudnn.benchmark = cuda  # usual for training with constant shapes; the warm-up pays for it
-    model = (resnet50() if cuda else small_network()).to(device, memory_format=torch.channels_last)
+    model = (resnet50(width) if cuda else small_network()).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler(device, enabled=cuda)
 
@@ -152,9 +150,15 @@ def seconds_per_step(
     return elapsed / steps
 
 
-def measure(task: Task, kinds: dict[str, type[Contender]], device: str, repetitions: int, steps: int) -> dict[str, Any]:
+def measure(
+    task: Task,
+    kinds: dict[str, type[Contender]],
+    device: str,
+    step: Callable[..., Tensor],
+    repetitions: int,
+    steps: int,
+) -> dict[str, Any]:
     """Seconds per step, in turns; each loader continues where its last turn ended."""
-    step = trainer(device)
     times: dict[str, list[float]] = {name: [] for name in kinds}
     contenders: dict[str, Contender] = {}
     try:
@@ -195,19 +199,36 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="default: 64, with a GPU 256")
     parser.add_argument("--steps", type=int, help="timed steps per turn; default: 8, with a GPU 60")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--files", type=int, default=2048, help="with a GPU")
+    parser.add_argument("--passes", type=int, default=16, help="uses of each file per epoch, with a GPU")
+    parser.add_argument("--size", type=int, default=224, help="height and width of the network's input, with a GPU")
+    parser.add_argument("--width", type=int, default=64, help="the first channels of ResNet-50, with a GPU")
     parser.add_argument("--out", type=Path, help="write training_step_DEVICE.json and a plot into this folder")
     args = parser.parse_args()
     cuda = args.device == "cuda"
     batch_size, steps = args.batch_size or (256 if cuda else 64), args.steps or (60 if cuda else 8)
 
-    result: dict[str, Any] = circumstances(["torch", "cuaug", CONTENDERS["dali"].package, "pillow"])
-    result["device"] = torch.cuda.get_device_name() if cuda else "cpu"
-    result["settings"] = {"threads": args.threads, "batch_size": batch_size, "steps": steps}
-    result["network"] = "ResNet-50, mixed precision" if cuda else "four convolutions, float32"
-    task = prepare(args.data, "500x375", batch_size, args.threads, None)
+    result: dict[str, Any]
     if cuda:
-        task = replace(task, samples=PASSES * task.samples)
-    rows = result["step"] = measure(task, contenders_on(args.device), args.device, args.repetitions, steps)
+        result = gpu_circumstances([])
+    else:
+        result = circumstances(["torch", "cuaug", CONTENDERS["dali"].package, "pillow"]) | {"device": "cpu"}
+    result["settings"] = {"threads": args.threads, "batch_size": batch_size, "steps": steps}
+    if cuda:
+        result["settings"] |= {"width": args.width, "size": args.size}
+    result["network"] = "ResNet-50, mixed precision" if cuda else "four convolutions, float32"
+    if cuda:
+        from gpu_photos import origin, write_files
+
+        result["photos"] = origin()
+        files = write_files(args.data, args.files)[: args.files // batch_size * batch_size] * args.passes
+        samples = tuple((path, number) for number, path in enumerate(files))
+        task = Task(samples, batch_size, args.size, args.threads)
+    else:
+        task = prepare(args.data, "500x375", batch_size, args.threads, None)
+    rows = result["step"] = measure(
+        task, contenders_on(args.device), args.device, trainer(args.device, args.width), args.repetitions, steps
+    )
     print(f"  {'':14}{'ms per step':>12}{'images/s':>10}{'slower by':>11}{'min - max':>17}")
     for name, row in rows.items():
         slower = row["slower_percent"]
@@ -218,8 +239,11 @@ def main() -> None:
     if args.out:
         path = args.out / f"training_step_{args.device}.json"
         write_json(path, result)
-        bars = [Bar(name, row["ms"], name.startswith("cuaug")) for name, row in rows.items()]
-        bar_plot(path.with_suffix(".svg"), f"Training step: {result['network']}", f"ms per {batch_size} images", bars)
+        if not cuda:
+            bars = [Bar(name, row["ms"], name.startswith("cuaug")) for name, row in rows.items()]
+            bar_plot(
+                path.with_suffix(".svg"), f"Training step: {result['network']}", f"ms per {batch_size} images", bars
+            )
         print(f"written to {path}")
 
 

@@ -1,0 +1,197 @@
+"""Images a second from JPEG files to float16 batches on the GPU: cuaug, torchvision with Kornia, DALI.
+
+Each variant runs in a process of its own, so that no library, cache or thread of another one helps or harms it. Whole
+images are decoded first, then parts of images. A library that is not installed is left out, and the result says why.
+
+A first round tries every variant. Then the best of DALI and cuaug's variants take turns; a ratio is formed within a
+turn. An epoch has each file several times: cuaug's begins without prefetched batches, and that start should take as
+small a share as in a real epoch.
+
+    python benchmarks/gpu_end_to_end.py --out benchmarks/results/gpu_end_to_end.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_feeds import SIZE, Cuaug, Dali, Feed, Settings, Torchvision, add_restart_markers
+from gpu_photos import origin, write_files
+from report import PYTHON, gpu_circumstances, spread, write_json
+
+MAX_TUNING_EPOCHS = 30
+INDEX_BYTES = 1 << 30
+DALI_LOADS = (0.5, 0.65, 0.8, 0.9)
+RESULT = "result: "
+
+#: Whole images are decoded by all but the variants in PARTS.
+VARIANTS: dict[str, Callable[[Settings], Feed]] = {
+    "cuaug": Cuaug,
+    "cuaug, autotuned": partial(Cuaug, load_hint="auto"),
+    "torchvision": partial(Torchvision, kornia=False),
+    "torchvision and Kornia": partial(Torchvision, kornia=True),
+    **{f"DALI, {load}": partial(Dali, hw_decoder_load=load, region=False) for load in DALI_LOADS},
+    "cuaug with the index": partial(Cuaug, index_bytes=INDEX_BYTES),
+    "cuaug with restart markers": Cuaug,
+    **{f"DALI by regions, {load}": partial(Dali, hw_decoder_load=load, region=True) for load in DALI_LOADS},
+}
+#: By the start of a variant's name: the modules that it needs.
+NEEDS = {
+    "torchvision and Kornia": ("torchvision", "kornia"),
+    "torchvision": ("torchvision",),
+    "DALI": ("nvidia.dali",),
+}
+
+
+def missing(variant: str) -> str:
+    """Why a variant cannot run here; empty if it can."""
+    modules = next((modules for name, modules in NEEDS.items() if variant.startswith(name)), ())
+    for module in modules:
+        try:
+            if find_spec(module) is None:
+                return f"{module} is not installed"
+        except ImportError:  # its parent package is missing
+            return f"{module} is not installed"
+    return ""
+
+
+def epoch_of(feed: Feed, batch_size: int) -> tuple[float, float]:
+    """Images a second and microseconds of processor time per image, over one epoch."""
+    torch.cuda.synchronize()
+    count, start, cpu = 0, time.perf_counter(), time.process_time()
+    for images in feed.epoch():
+        count += len(images)
+    torch.cuda.synchronize()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    assert images.is_cuda and images.dtype == torch.float16 and images.shape == (batch_size, 3, SIZE, SIZE), images
+    mean, std = float(images.float().mean()), float(images.float().std())
+    assert -2 < mean < 2 and 0.2 < std < 2, f"implausible pixels: mean {mean}, standard deviation {std}"
+    return count / seconds, 1e6 * cpu / count
+
+
+def measure(variant: str, settings: Settings, epochs: int) -> dict[str, Any]:
+    """Measures epochs after a warm-up."""
+    feed = VARIANTS[variant](settings)
+    result: dict[str, Any] = {}
+    epoch_of(feed, settings.batch_size)
+    if isinstance(feed, Cuaug):
+        tuning = 0
+        while variant == "cuaug, autotuned" and tuning < MAX_TUNING_EPOCHS:
+            if feed.loader.stats().setup.split_because == "autotuned":
+                break
+            epoch_of(feed, settings.batch_size)
+            tuning += 1
+    results = [epoch_of(feed, settings.batch_size) for _ in range(epochs)]
+    if isinstance(feed, Cuaug):
+        stats = feed.loader.stats()
+        split = {"load_hint": stats.setup.load_hint, "decode_threads": stats.setup.decode_threads}
+        result = split | {"split": stats.setup.split_because, "decoded_by": stats.decoded_by}
+    feed.close()
+    rates = {"images_per_second": spread([rate for rate, _ in results])}
+    return rates | {"cpu_us_per_image": spread([cpu for _, cpu in results])} | result
+
+
+def run(variant: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Measures a variant in a process of its own.
+
+    Raises:
+        RuntimeError: it failed; the text has the end of its output.
+    """
+    numbers = {"files": args.files, "passes": args.passes, "epochs": args.epochs}
+    numbers |= {"batch-size": args.batch_size, "threads": args.threads}
+    command = [*PYTHON, __file__, "--variant", variant, "--data", str(args.data)]
+    for name, value in numbers.items():
+        command += [f"--{name}", str(value)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"no result within {args.limit} s") from error
+    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
+    if done.returncode or not lines:
+        raise RuntimeError(f"exit status {done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
+    result: dict[str, Any] = json.loads(lines[-1].removeprefix(RESULT))
+    rate = result["images_per_second"]
+    name = f"  {variant:28}{rate['median']:9.0f} images/s ({rate['min']:.0f} to {rate['max']:.0f})"
+    print(f"{name}, {result['cpu_us_per_image']['median']:.0f} us CPU/image", flush=True)
+    return result
+
+
+def best_of(results: dict[str, Any], start: str) -> str | None:
+    """The fastest of the variants whose names start so; None if none has run."""
+    names = [name for name in results if name.startswith(start)]
+    return max(names, key=lambda name: results[name]["images_per_second"]["median"], default=None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
+    parser.add_argument("--files", type=int, default=2048)
+    parser.add_argument("--passes", type=int, default=4, help="uses of each file per epoch")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=90, help="seconds for a variant")
+    parser.add_argument("--variant", choices=VARIANTS, help="measure only this one, in this process")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+    paths = write_files(args.data, args.files)
+    with_markers = add_restart_markers(paths, Path(paths[0]).parent.with_name(f"marked-{args.files}"))
+    if args.variant:
+        used = with_markers if "restart markers" in args.variant else paths
+        settings = Settings(used * args.passes, args.batch_size, args.threads)
+        print(RESULT + json.dumps(measure(args.variant, settings, args.epochs)))
+        return
+    packages = ["torchvision", "kornia", "nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"]
+    result: dict[str, Any] = gpu_circumstances(packages)
+    result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out", "variant")}
+    result |= {"photos": origin(), "variants": {}, "left_out": {}, "failed": {}, "turns": []}
+
+    def attempt(variant: str) -> dict[str, Any] | None:
+        try:
+            return run(variant, args)
+        except RuntimeError as error:
+            result["failed"][variant] = str(error)
+            print(f"  {variant} failed: {error}", flush=True)
+            return None
+
+    def store() -> None:
+        if args.out:  # after each variant, in case the run is interrupted
+            write_json(args.out, result)
+
+    print(f"{result['device']}, {len(paths)} files, batches of {args.batch_size}, {args.threads} threads")
+    for variant in VARIANTS:
+        if reason := missing(variant):
+            if reason not in result["left_out"].values():
+                print(f"  {variant} is left out: {reason}", flush=True)
+            result["left_out"][variant] = reason
+        elif row := attempt(variant):
+            result["variants"][variant] = row
+        store()
+    names = [name for name in result["variants"] if name.startswith("cuaug")]
+    best = best_of(result["variants"], "DALI")
+    for _ in range(args.turns if best else 0):
+        turn = {name: row["images_per_second"]["median"] for name in [*names, str(best)] if (row := attempt(name))}
+        result["turns"].append(turn)
+        store()
+    result["best_dali"], result["cuaug_to_dali"] = best, {}
+    for name in names:
+        ratios = [turn[name] / turn[best] for turn in result["turns"] if best in turn and name in turn]
+        if ratios:
+            result["cuaug_to_dali"][name] = spread(ratios)
+            print(f"  {name} against {best}: {spread(ratios)}")
+    store()
+    if result["failed"]:
+        raise SystemExit(f"failed: {', '.join(result['failed'])}")
+
+
+if __name__ == "__main__":
+    main()
