@@ -1,63 +1,92 @@
 #!/usr/bin/env bash
-# All checks that need a GPU, in one run of at most 20 minutes: doctor, tests, compute-sanitizer, benchmarks.
+# Everything that needs a GPU, in stages of at most 9 minutes: a smoke run, tests, compute-sanitizer, benchmarks.
 #
-#   benchmarks/gpu.sh OUT [WHEELS]
+#   benchmarks/gpu.sh OUT [WHEELS] [--stage NAME] [--dry-run]
 #
-# OUT: directory for results: log.txt (with the running step's output), failures.txt (each failing test at once),
-#   summary.json, and a JSON per benchmark.
+# OUT: directory for results: log.txt, failures.txt (each failing test at once), a JSON per benchmark, and
+#   steps_STAGE.json. Each JSON names device, driver, commit and date.
 # WHEELS: directory of wheels to install first, without an index, into a directory of their own: nvidia-nvimgcodec-cu12
 #   and nvidia-nvjpeg-cu12, if they are missing.
+# --stage NAME: only this stage; its number does, too. Each stage works alone, on a fresh machine:
+#   1 smoke        one loader with two epochs, the doctor; about a minute
+#   2 tests        the GPU's tests, where a missing GPU is a failure
+#   3 sanitizer    memcheck, racecheck and synccheck, and mistakes that they must find
+#   4 decode       decoder paths on mixed files; the decoder alone; the loader by load_hint
+#   5 kernels      the fused kernels beside a device copy; batches beside Kornia and torchvision; Python's time
+#   6 end-to-end   files to batches, beside torchvision, Kornia and DALI, each in a process of its own
+#   7 training     a ResNet-50 step from memory and from the loader
+#   8 memory       a loader while GPU memory is scarce
+#   9 ncu          the kernels under Nsight Compute
+# --dry-run: all of it with tiny sizes on the fake GPU (tests/support/fake_gpu.py), where the figures mean nothing.
 #
-# The script uses `python3` (or $PYTHON) with its torch, CuPy, NVRTC, pytest and so on; it reports missing packages first.
-# A failing step does not stop the others. The most informative steps come first. The summary with the benchmarks' figures
-# comes last. The exit status is 0 if every step passed.
+# A failing step does not stop the others. A missing tool or peer is named in the summary, and is no failure. The exit
+# status is 0 if every step passed. `benchmarks/gpu_summary.py OUT...` prints the figures of one or several OUT beside
+# the goals.
 #
 # Environment:
-#   SECONDS_IN_ALL (default 1200)   limit for the whole run; steps without time left report so
-#   STEPS                           regular expression that selects steps by name; installing steps always run
-#   CUAUG_CACHE_DIR                 absolute path of the compiled kernels (default: a new directory)
-#   CUAUG_COMMIT                    the commit's name, for a copy without git history
+#   PYTHON            (default python3) with torch, CuPy, NVRTC, pytest and so on; gpu_needs.py lists what is missing
+#   CUAUG_CACHE_DIR   absolute path of the compiled kernels (default: a new directory). A machine without a GPU, with the
+#                     same NVRTC, can fill it: python3 -c "from cuaug.devices import nvrtc; nvrtc.cached(90)"
+#   CUAUG_COMMIT      the commit's name, for a copy without git history
 #
-# If a call may take ten minutes and return eight files, three calls replace one. Give each SECONDS_IN_ALL=560 and its own
-# OUT; the first two contain all targets:
-#
-#   STEPS="smi|doctor|kernel|decoder"     STEPS="images|training|batches"     STEPS="CUDA|loader|check|rest|Python|launches|CPU"
-#
-# `benchmarks/gpu_summary.py OUT OUT OUT` prints their figures in one table. If cuaug's library loads, the script does not
-# install it: a cuaug/_kernels.so built elsewhere from the same sources saves a minute per call.
-#
-# Calls with the same CUAUG_CACHE_DIR compile kernels once. A machine without a GPU, with the same NVRTC, can fill it:
-#
-#   CUAUG_CACHE_DIR=DIR python3 -c "from cuaug.devices import nvrtc; nvrtc.cached(90)"      # 90: H100 and H200
+# If cuaug's library loads, the script does not install cuaug: a cuaug/_kernels.so built elsewhere from the same sources
+# saves a minute per call.
 set -uo pipefail
 
-OUT=$(mkdir -p "${1:?usage: benchmarks/gpu.sh OUT [WHEELS]}" && cd "$1" && pwd)
-WHEELS=${2:+$(cd "$2" && pwd)}
+STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu)
+USAGE="usage: benchmarks/gpu.sh OUT [WHEELS] [--stage ${STAGES[*]}] [--dry-run]"
+ONLY='' DRY=0 PLACES=()
+while (($#)); do
+    case $1 in
+        --stage) ONLY=${2:?$USAGE} && shift ;;
+        --dry-run) DRY=1 ;;
+        --*) echo "$1: unknown option; $USAGE" >&2 && exit 2 ;;
+        *) PLACES+=("$1") ;;
+    esac
+    shift
+done
+[[ $ONLY == [1-9] ]] && ONLY=${STAGES[ONLY - 1]}
+[[ -z $ONLY || " ${STAGES[*]} " == *" $ONLY "* ]] || { echo "--stage $ONLY: unknown; $USAGE" >&2 && exit 2; }
+OUT=$(mkdir -p "${PLACES[0]:?$USAGE}" && cd "${PLACES[0]}" && pwd) || exit
+WHEELS=${PLACES[1]:+$(cd "${PLACES[1]}" && pwd)}
 cd "$(dirname "$0")/.." || exit
 PYTHON=${PYTHON:-python3}
-LIMIT=${SECONDS_IN_ALL:-1200}
+STAGE_SECONDS=540
 LOG=$OUT/log.txt
 rm -f "$OUT/failures.txt"
 : >"$LOG"
-export COLUMNS=200  # or else pytest truncates reasons
+TMP=$(mktemp -d)
+trap 'rm -rf "$TMP"' EXIT
+mkdir "$TMP/site" "$TMP/kernels"
+export COLUMNS=200 # or else pytest truncates reasons
 export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
-CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
-export CUAUG_CACHE_DIR
-SITE=$(mktemp -d)
-export PYTHONPATH=$SITE:$PWD${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=$TMP/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
+RUN=("$PYTHON") TEST=("$PYTHON" -m pytest) DOCTOR=0 NEEDS=0
+if ((DRY)); then
+    RUN+=(benchmarks/dry_run.py) TEST+=(-p tests.support.fake_gpu) DOCTOR=1 # the doctor sees that there is no GPU
+    "$PYTHON" -c 'import nvidia.nvjpeg' 2>/dev/null || NEEDS=1 # only a GPU needs it
+    export PATH=$PWD/tests/support/tool_stubs:$PATH CUDA_VISIBLE_DEVICES= HYPOTHESIS_PROFILE=everyday
+    unset CUAUG_REQUIRE_CUDA
+else
+    export CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$TMP/kernels} CUAUG_REQUIRE_CUDA=1
+fi
+TEST+=(-p no:cacheprovider --continue-on-collection-errors --tb=short -r fE -m cuda)
+"$PYTHON" -c 'import pytest_timeout' 2>/dev/null && TEST+=(--timeout 120)
 WORKERS=$("$PYTHON" -c 'import os; print(max(1, min(10, len(os.sched_getaffinity(0)) - 2)))')
-XDIST=()
-"$PYTHON" -c 'import xdist' 2>/dev/null && XDIST=(-n "$WORKERS")
-LIMITED=()
-"$PYTHON" -c 'import pytest_timeout' 2>/dev/null && LIMITED=(--timeout 120)
+((DRY)) || { "$PYTHON" -c 'import xdist' 2>/dev/null && TEST+=(-n "$WORKERS"); }
 
-NAMES=() CODES=() TIMES=()
+STATUS=0 ROWS=()
+
+# row NAME SECONDS STATUS [LAST]: a line of the summary.
+row() {
+    ROWS+=("$1"$'\t'"$2"$'\t'"$3"$'\t'"${4-}")
+    [[ $3 == passed || $3 == skipped ]] || STATUS=1
+}
 
 # step NAME SECONDS EXPECTED COMMAND...: runs a command with a time limit; it passes if its exit status is EXPECTED.
 step() {
-    local name=$1 seconds=$2 expected=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code from
+    local name=$1 seconds=$2 expected=$3 left=$((END - SECONDS)) begin=$SECONDS code from
     shift 3
-    [[ $name =~ ^(needs|install) || $name =~ ${STEPS:-.} ]] || return 0
     ((left < seconds)) && seconds=$left
     echo "=== $name" | tee -a "$LOG"
     from=$(($(wc -c <"$LOG") + 1))
@@ -69,65 +98,118 @@ step() {
         code=$?
     fi
     tail -c "+$from" "$LOG" | tail -n "$( ((code == expected)) && echo "${SHOW:-3}" || echo 25)"
-    NAMES+=("$name") TIMES+=($((SECONDS - begin)))
-    if ((code == expected)); then CODES+=(0); elif ((code == 0)); then CODES+=("0 instead of $expected"); else CODES+=("$code"); fi
+    local status="failed: exit status $code"
+    ((code == expected)) && status=passed
+    ((code == 0 && expected)) && status="failed: exit status 0 instead of $expected"
+    ((code == 124)) && status="failed: no time left"
+    row "$name" $((SECONDS - begin)) "$status" "$(tail -c "+$from" "$LOG" | tail -n 1 | tr -d '\t' | cut -c -200)"
 }
 
-SHOW=12 step "nvidia-smi" 30 0 nvidia-smi
-if [[ -n $WHEELS ]]; then
-    # shellcheck disable=SC2016  # the inner shell expands it
-    # If another package owns the name `nvidia`, Python finds the wheels only beside that package.
-    step "install wheels" 60 0 bash -c '
-        pip="$0 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade"
-        $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' "$PYTHON" "$SITE" "$WHEELS"/*.whl
-fi
-SHOW=20 step "needs" 30 0 "$PYTHON" benchmarks/gpu_needs.py
-"$PYTHON" -c 'import cuaug._runtime.native' 2>/dev/null ||
-    step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
-SHOW=30 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
-# The GPU's tests, room by room, the lowest layer first: its results arrive even if all later steps fail.
-TEST=("$PYTHON" -m pytest -p no:cacheprovider --continue-on-collection-errors --tb=short -r fE)
-# room NAME PATH...
+# bench SECONDS SCRIPT TINY [ARGUMENT...]: a benchmark that writes OUT/SCRIPT.json; TINY has the dry run's arguments.
+bench() {
+    local seconds=$1 script=$2 tiny=$3
+    shift 3
+    # shellcheck disable=SC2086  # several arguments
+    ((DRY)) && set -- "$@" $tiny
+    SHOW=${SHOW:-40} step "$script" "$seconds" 0 "${RUN[@]}" "benchmarks/$script.py" "$@" --out "$OUT/$script.json"
+}
+
+# room NAME PATH...: tests of the GPU; the dry run takes a few instead, as tests/dry_run/test_fake_gpu.py runs them all.
 room() {
-    SHOW=5 step "tests on the GPU: $1" 150 0 env CUAUG_REQUIRE_CUDA=1 CUAUG_FAILURES="$OUT/failures.txt" \
-        "${TEST[@]}" -m cuda "${LIMITED[@]}" "${XDIST[@]}" "${@:2}"
+    local name=$1 path
+    shift
+    for path; do [[ -e ${path#--ignore=} ]] || row "tests: $name" 0 "failed: there is no $path"; done
+    ((DRY)) && set -- tests/cuda/test_arrays.py -k strides
+    SHOW=5 step "tests: $name" 150 0 env CUAUG_FAILURES="$OUT/failures.txt" "${TEST[@]}" "$@"
 }
-room kernels tests/cuda/test_kernels.py tests/properties
-room decoder tests/cuda/test_decoding.py tests/codec
-room CUDA tests/cuda --ignore=tests/cuda/test_kernels.py --ignore=tests/cuda/test_decoding.py
-room loader tests/loader
-DRIVER=(compute-sanitizer --error-exitcode 99 --print-limit 5 --report-api-errors no)
-RUN=("$PYTHON" -m tests.cuda.sanitize_driver)
-step "memcheck" 120 0 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 4
-step "racecheck" 120 0 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 8
-room rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/codec --ignore=tests/loader
-step "memcheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 40 --mistake bounds
-step "racecheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 40 --mistake race
-DATA=$(dirname "$SITE")/bench-data
-SHOW=40 step "benchmark: fused kernel, targets" 120 0 "$PYTHON" benchmarks/gpu_kernels.py --require-targets \
-    --out "$OUT/gpu_kernels.json"
-SHOW=70 step "benchmark: images a second, DALI" 300 0 "$PYTHON" benchmarks/gpu_loader.py --data "$DATA" --out "$OUT/gpu_loader.json"
-TRAINING=$(mktemp -d)  # keeps its plot out of OUT, as the JSON has the same figures
-SHOW=20 step "benchmark: training step" 240 0 "$PYTHON" benchmarks/training_step.py --device cuda --threads 6 \
-    --data "$DATA" --out "$TRAINING"
-cp "$TRAINING"/*.json "$OUT" 2>/dev/null
-SHOW=14 step "benchmark: batches, Kornia, torchvision" 90 0 "$PYTHON" benchmarks/batch_augmentation.py --device cuda \
-    --out "$OUT/batch_augmentation.json"
-SHOW=8 step "benchmark: Python a sample" 60 0 "$PYTHON" benchmarks/gpu_python.py --data "$DATA" \
-    --out "$OUT/gpu_python.json"
-[[ -n $("$PYTHON" -c 'from importlib.util import find_spec as f; print(f("kornia") or "")') ]] &&
-    SHOW=8 step "benchmark: launches" 60 0 "$PYTHON" benchmarks/launches.py --out "$OUT/launches.json"
-SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= CUAUG_FAILURES="$OUT/failures.txt" \
-    "${TEST[@]}" -m "not cuda and not slow" "${LIMITED[@]}" "${XDIST[@]}"
 
+# sanitizer NAME EXPECTED TOOL EVERY [ARGUMENT...]: runs every EVERY-th plan of the sanitizers' under a tool.
+sanitizer() {
+    local name=$1 expected=$2 tool=$3 every=$4
+    shift 4
+    ((DRY)) && every=200
+    step "$name" 120 "$expected" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 5 \
+        --report-api-errors no "${RUN[@]}" -m tests.cuda.sanitize_driver --every "$every" "$@"
+}
+
+setup() {
+    SHOW=12 step "nvidia-smi" 30 0 nvidia-smi
+    if [[ -n $WHEELS ]]; then
+        # shellcheck disable=SC2016  # the inner shell expands it
+        # If another package owns the name `nvidia`, Python finds the wheels only beside that package.
+        step "install wheels" 60 0 bash -c '
+            pip="$0 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade"
+            $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' \
+            "$PYTHON" "$TMP/site" "$WHEELS"/*.whl
+        WHEELS=''
+    fi
+    "$PYTHON" -c 'import cuaug._runtime.native' 2>/dev/null ||
+        step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
+    SHOW=20 step "needs" 30 $NEEDS "$PYTHON" benchmarks/gpu_needs.py
+}
+
+DATA=(--data "$TMP/photos")
+stage_smoke() {
+    bench 60 gpu_smoke "--files 16 --batch-size 4 --threads 2" "${DATA[@]}"
+    SHOW=30 step "doctor" 150 $DOCTOR "$PYTHON" -m cuaug doctor --require-cuda
+}
+stage_tests() { # the lowest layer first
+    room kernels tests/cuda/test_kernels.py tests/properties
+    room decoder tests/cuda/test_decoding.py tests/codec
+    room loader tests/cuda tests/loader --ignore=tests/cuda/test_kernels.py --ignore=tests/cuda/test_decoding.py
+    room rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/codec --ignore=tests/loader
+}
+stage_sanitizer() {
+    if [[ -z $(command -v compute-sanitizer) ]]; then
+        row sanitizer 0 skipped "compute-sanitizer is not installed"
+        return
+    fi
+    sanitizer memcheck 0 memcheck 4
+    sanitizer racecheck 0 racecheck 8
+    sanitizer synccheck 0 synccheck 8
+    sanitizer "memcheck finds a planted mistake" 99 memcheck 40 --mistake bounds
+    sanitizer "racecheck finds a planted mistake" 99 racecheck 40 --mistake race
+}
+stage_decode() {
+    bench 300 gpu_decode --dry-run
+    bench 300 gpu_loader "--files 16 --batch-size 4 --batches 2 --load-hints 0.5 --threads 2 --loader-threads 2 --passes 1 \
+        --epochs 1" "${DATA[@]}"
+}
+stage_kernels() {
+    bench 240 gpu_kernels "--images 2 --copy-bytes 1000000 --flush-bytes 1000 --repetitions 1 --warm-up 0"
+    bench 90 batch_augmentation "--batch-size 2 --calls 1 --repetitions 1" --device cuda
+    local tiny=()
+    ((DRY)) && tiny=(--files 64 --batch-size 8 --batches 5)
+    # It replaces the GPU by itself, and measures this machine's CPU.
+    SHOW=8 step gpu_python 90 0 "$PYTHON" benchmarks/gpu_python.py "${DATA[@]}" "${tiny[@]}" --out "$OUT/gpu_python.json"
+}
+stage_end-to-end() {
+    bench 520 gpu_end_to_end "--files 16 --batch-size 4 --threads 2 --passes 1 --epochs 1 --turns 1" "${DATA[@]}"
+}
+stage_training() {
+    local tiny=()
+    ((DRY)) && tiny=(--files 16 --batch-size 4 --threads 2 --passes 1 --repetitions 1 --steps 2 --size 32 --width 8)
+    SHOW=20 step training_step 400 0 "${RUN[@]}" benchmarks/training_step.py --device cuda --threads 6 "${DATA[@]}" \
+        "${tiny[@]}" --out "$OUT"
+}
+stage_memory() {
+    bench 240 gpu_memory "--files 16 --batch-size 4 --threads 2 --megabytes-left 64" "${DATA[@]}"
+}
+stage_ncu() {
+    bench 300 gpu_ncu "--images 2"
+}
+
+for stage in "${STAGES[@]}"; do
+    [[ -z $ONLY || $ONLY == "$stage" ]] || continue
+    echo "##### $stage" | tee -a "$LOG"
+    ROWS=() END=$((SECONDS + STAGE_SECONDS))
+    [[ -n ${READY-} ]] || setup
+    READY=1
+    "stage_$stage"
+    printf '%s\n' "${ROWS[@]}" | "$PYTHON" benchmarks/gpu_summary.py "$OUT" --steps "$stage" || STATUS=1
+done
 echo
-echo "=== summary, after $SECONDS s"
-status=0
-for i in "${!NAMES[@]}"; do
-    printf '%-36s %4s s  %s\n' "${NAMES[$i]}" "${TIMES[$i]}" "$([[ ${CODES[$i]} == 0 ]] && echo passed || echo "FAILED (${CODES[$i]})")"
-    [[ ${CODES[$i]} == 0 ]] || status=1
-done | tee -a "$LOG"
-for code in "${CODES[@]}"; do [[ $code == 0 ]] || status=1; done
-printf '%s\n' "${NAMES[@]}" | paste -d '\t' - <(printf '%s\n' "${TIMES[@]}") <(printf '%s\n' "${CODES[@]}") |
-    "$PYTHON" benchmarks/gpu_summary.py --steps "$OUT" | tee -a "$LOG"
-exit $status
+echo "##### summary, after $SECONDS s"
+"$PYTHON" benchmarks/gpu_summary.py "$OUT" | tee -a "$LOG"
+((PIPESTATUS[0] == 0)) || STATUS=1
+exit $STATUS

@@ -1,6 +1,6 @@
-"""Prints the GPU benchmarks' figures: the fused kernel, images a second, and the slowdown of a training step.
+"""Prints the figures of a GPU run beside the goals, and the steps that failed or were skipped.
 
-Reads the JSON files of `gpu.sh` from one directory, or from several if it ran in parts.
+Reads the JSON files of `gpu.sh` from one directory, or from several if its stages ran in separate calls.
 
     python benchmarks/gpu_summary.py OUT [OUT...]
 """
@@ -9,62 +9,131 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from report import gpu_circumstances, write_json
+
+STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu")
+FIRST = "crop, flip, normalise"
 
 
-def figures(folders: list[Path]) -> list[tuple[str, str]]:
-    """(name, figure) of all results."""
-    readers = {"gpu_kernels": kernel, "gpu_loader": loader, "training_step_cuda": training}
-    rows = []
-    for name, read in readers.items():
-        for path in (folder / f"{name}.json" for folder in folders):
-            try:
-                rows += read(json.loads(path.read_text()))
-            except (OSError, ValueError, KeyError, IndexError) as error:  # missing, or incomplete
-                if path.exists():
-                    rows.append((f"{name}.json", f"is incomplete: {error!r}"))
-    return rows
+class Row(NamedTuple):
+    """A figure. `goal` is empty, or says what it should be, and `met` whether it is."""
+
+    name: str
+    figure: str
+    goal: str = ""
+    met: bool = True
 
 
-def kernel(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    row = result["cases"]["crop, flip, normalise"]
-    missed = [target for target, met in result["targets"].items() if not met]
-    yield (
-        f"{result['batch']}, fused, float16",
-        f"{row['kernel_ms']:.3f} ms, with upload {row['upload_and_kernel_ms']:.3f}",
-    )
-    copy = result["copy_gigabytes_per_second"]
-    yield "its share of a copy's bandwidth", f"{row['fraction_of_copy']:.1%} of {copy:.0f} GB/s"
-    yield "its targets", f"MISSED: {', '.join(missed)}" if missed else f"met: {', '.join(result['targets'])}"
+def smoke(result: dict[str, Any]) -> Iterator[Row]:
+    for name, epoch in zip(("first", "second"), result["epochs"], strict=True):
+        figure = f"{epoch['images_per_second']} images/s, first batch after {epoch['first_batch_seconds']} s"
+        yield Row(f"smoke run, {name} epoch", figure)
+    yield Row("smoke run, decoded by", ", ".join(f"{name} {count}" for name, count in result["decoded_by"].items()))
 
 
-def loader(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def kernels(result: dict[str, Any]) -> Iterator[Row]:
+    row, copy = result["cases"][FIRST], result["copy_gigabytes_per_second"]
+    time = f"{row['kernel_ms']:.3f} ms, with upload {row['upload_and_kernel_ms']:.3f}"
+    yield Row(f"fused kernel, {result['batch']}, float16", time, "under 0.12 ms", row["kernel_ms"] < 0.12)
+    yield Row("its GB/s, beside a copy's", f"{row['gigabytes_per_second']:.0f} of {copy:.0f}")
+    full = result["cases"][f"{FIRST}: full kernels"]
+    yield Row("the same by the full kernels", f"{full['kernel_ms']:.3f} ms")
+
+
+def batches(result: dict[str, Any]) -> Iterator[Row]:
+    for chain, ratios in result["cuaug_to_this"].items():
+        for name, ratio in ratios.items():
+            if name != "cuaug":
+                yield Row(f"batch on the GPU, {chain}: cuaug as a multiple of {name}", spread(ratio))
+
+
+def decode(result: dict[str, Any]) -> Iterator[Row]:
+    default = next(row for row in result["rows"] if row["paths"]["load_hint"] == 0.65)
+    yield Row("decoder on mixed files", f"{default['images_per_second']} images/s with load_hint 0.65")
+    yield Row("decoder on mixed files, fastest", result["fastest"])
+
+
+def loader(result: dict[str, Any]) -> Iterator[Row]:
     best = max(result["decoder"], key=lambda row: row["images_per_second"])
-    yield "decoder alone", f"{best['images_per_second']} images/s ({split(best, 'threads')})"
-    rows = [row for row in result["loader"] if not {"restart_markers", "index"} & set(row)]
-    best = max(rows, key=lambda row: row["images_per_second"]["median"])
-    yield "loader, JPEG files to float16", f"{rate(best)} ({split(best, 'decode_threads')})"
-    for row in result["loader"]:
-        if "auto" in row:
-            yield "loader, load_hint auto", f"{rate(row)} ({row['auto']}: {split(row, 'decode_threads')})"
-        if "restart_markers" in row:
-            yield "loader, from files with restart markers", rate(row)
-        if "index" in row:
-            yield "loader, with a JPEG index", rate(row)
-    dali = result["dali"]
-    yield "loader, as a multiple of DALI's GPU pipeline", dali if isinstance(dali, str) else f"{spread(dali['ratio'])}"
+    yield Row("decoder alone", f"{best['images_per_second']} images/s ({split(best, 'threads')})")
+    best = max(result["loader"], key=lambda row: row["images_per_second"]["median"])
+    yield Row("loader, best split", f"{rate(best)} ({split(best, 'decode_threads')})")
 
 
-def training(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def end_to_end(result: dict[str, Any]) -> Iterator[Row]:
+    threads = result["settings"]["threads"]
+    for name, row in result["variants"].items():
+        goal, met = "", True
+        if name == "cuaug":
+            goal, met = "at least 8000 images/s", row["images_per_second"]["median"] >= 8000
+        yield Row(f"end to end, {threads} threads, {name}", rate(row), goal, met)
+    goals = {"cuaug": 1.0, "cuaug with the index": 1.3}
+    for name, ratio in result["cuaug_to_dali"].items():
+        goal = f"at least {goals[name]}" if name in goals else ""
+        yield Row(
+            f"{name}, as a multiple of {result['best_dali']}",
+            spread(ratio),
+            goal,
+            ratio["median"] >= goals.get(name, 0),
+        )
+    for name, error in result["failed"].items():
+        yield Row(f"end to end, {name}", f"failed: {error.strip().splitlines()[-1][:100]}")
+    for reason in dict.fromkeys(result["left_out"].values()):
+        yield Row("end to end, left out", reason)
+
+
+def training(result: dict[str, Any]) -> Iterator[Row]:
     for name, row in result["step"].items():
         times = f"{row['ms']['median']:.1f} ms, {row['images_per_second']['median']:.0f} images/s"
-        yield f"training step, {name}", f"{times}, slowed by {spread(row['slower_percent'])} %"
+        goal, met = "", True
+        if name == "cuaug, CUDA":
+            goal, met = "slowed by at most 3 %", row["slower_percent"]["median"] <= 3
+        yield Row(f"ResNet-50 step, {name}", f"{times}, slowed by {spread(row['slower_percent'])} %", goal, met)
+
+
+def memory(result: dict[str, Any]) -> Iterator[Row]:
+    for name, row in result["cases"].items():
+        if "error" in row:
+            yield Row(f"loader, {name}", row["error"].splitlines()[0][:100])
+            continue
+        goal, met = ("none by the CPU", row["cpu_fallback"] == 0) if name == "cache full" else ("", True)
+        count = sum(row["decoded_by"].values())
+        figure = f"{row['images_per_second']} images/s, {row['cpu_fallback']} of {count} decoded by the CPU"
+        yield Row(f"loader, {name}", figure, goal, met)
+
+
+def ncu(result: dict[str, Any]) -> Iterator[Row]:
+    if "left_out" in result:
+        yield Row("ncu, left out", result["left_out"])
+        return
+    for launch in result["launches"]:
+        shown = ("Duration", "Registers Per Thread", "Achieved Occupancy", "DRAM Throughput")
+        metrics = {name: launch["metrics"][name] for name in shown if name in launch["metrics"]}
+        figure = ", ".join(f"{name} {value:g} {unit}".rstrip() for name, (value, unit) in metrics.items())
+        yield Row(f"ncu, {launch['kernel']} {launch['grid']}", figure)
+
+
+def left_out(result: dict[str, Any]) -> Iterator[Row]:
+    for name, reason in result["left_out"].items():
+        yield Row(f"batch on the GPU, {name}, left out", reason)
+
+
+READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
+    "gpu_smoke": [smoke],
+    "gpu_kernels": [kernels],
+    "batch_augmentation": [batches, left_out],
+    "gpu_decode": [decode],
+    "gpu_loader": [loader],
+    "gpu_end_to_end": [end_to_end],
+    "training_step_cuda": [training],
+    "gpu_memory": [memory],
+    "gpu_ncu": [ncu],
+}
 
 
 def split(row: dict[str, Any], threads: str) -> str:
@@ -79,13 +148,39 @@ def spread(values: dict[str, float]) -> str:
     return f"{values['median']:.2f} ({values['min']:.2f} to {values['max']:.2f})"
 
 
-def output_of(*command: str) -> str | None:
-    """The output of a command; None if it is missing or fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def figures(folders: list[Path]) -> Iterator[Row]:
+    """The rows of all results."""
+    for name, readers in READERS.items():
+        for path in (folder / f"{name}.json" for folder in folders):
+            if not path.exists():
+                continue
+            try:
+                result = json.loads(path.read_text())
+                rows = [row for read in readers for row in read(result)]
+            except (ValueError, KeyError, IndexError) as error:  # an interrupted benchmark
+                rows = [Row(path.name, f"is incomplete: {error!r}")]
+            yield from rows
+
+
+def table(folders: list[Path]) -> Iterator[str]:
+    """The lines of the summary."""
+    results = {path: json.loads(path.read_text()) for folder in folders for path in sorted(folder.glob("steps_*.json"))}
+    yield from dict.fromkeys(
+        f"{result['device']}, driver {result['driver']}, commit {result['commit']}" for result in results.values()
+    )
+    for row in figures(folders):
+        verdict = f"  [{row.goal}: {'met' if row.met else 'MISSED'}]" if row.goal else ""
+        yield f"{row.name:64} {row.figure}{verdict}"
+    for result in results.values():
+        passed = [step for step in result["steps"] if step["status"] == "passed"]
+        seconds = sum(step["seconds"] for step in result["steps"])
+        yield f"stage {result['stage']:58} {len(passed)} of {len(result['steps'])} steps passed, {seconds} s"
+        for step in result["steps"]:
+            if step["status"] != "passed":
+                yield f"    {step['name']}: {step['status']}; {step['last_line']}"
+    missing = [stage for stage in STAGES if stage not in {result["stage"] for result in results.values()}]
+    if missing:
+        yield f"stages that have not run: {', '.join(missing)}"
 
 
 def main() -> None:
@@ -93,23 +188,23 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+", metavar="OUT")
     parser.add_argument(
         "--steps",
-        action="store_true",
-        help="write summary.json, with the steps (name, seconds, status; tabs) from stdin",
+        metavar="STAGE",
+        choices=STAGES,
+        help="write steps_STAGE.json from stdin (name, seconds, status, last line; tabs), and print nothing",
     )
     args = parser.parse_args()
-    rows = figures(args.folders)
-    for name, figure in rows:
-        print(f"{name:64} {figure}")
     if args.steps:
-        steps = [line.rstrip("\n").split("\t") for line in sys.stdin]
-        result = {
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "commit": output_of("git", "rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
-            "device": output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-            "steps": [{"name": name, "seconds": int(seconds), "status": code} for name, seconds, code in steps],
-            "figures": dict(rows),
-        }
-        (args.folders[0] / "summary.json").write_text(json.dumps(result, indent=2) + "\n")
+        keys = ("name", "seconds", "status", "last_line")
+        steps: list[dict[str, Any]] = [
+            dict(zip(keys, line.rstrip("\n").split("\t"), strict=True)) for line in sys.stdin if line.strip()
+        ]
+        for step in steps:
+            step["seconds"] = int(step["seconds"])
+        write_json(
+            args.folders[0] / f"steps_{args.steps}.json", gpu_circumstances([]) | {"stage": args.steps, "steps": steps}
+        )
+        return
+    print(*table(args.folders), sep="\n")
 
 
 if __name__ == "__main__":

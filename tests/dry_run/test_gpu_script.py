@@ -1,0 +1,142 @@
+"""`benchmarks/gpu.sh`, the script that runs on a GPU: each stage works to its end on the fake GPU."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu")
+#: Result -> its fields besides those in COMMON.
+FIELDS = {
+    "gpu_smoke": {"epochs", "decoded_by", "photos"},
+    "gpu_decode": {"rows", "without_fancy_upsampling", "fastest"},
+    "gpu_loader": {"decoder", "loader", "photos"},
+    "gpu_kernels": {"batch", "copy_gigabytes_per_second", "cases"},
+    "batch_augmentation": {"ms", "cuaug_to_this", "left_out"},
+    "gpu_python": {"us_per_sample", "photos"},
+    "gpu_end_to_end": {"variants", "left_out", "failed", "turns", "best_dali", "cuaug_to_dali"},
+    "training_step_cuda": {"step", "network", "settings"},
+    "gpu_memory": {"cases"},
+    "gpu_ncu": {"launches"},
+} | {f"steps_{stage}": {"stage", "steps"} for stage in STAGES}
+COMMON = {"device", "driver", "commit", "date", "versions"}
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """The programs in benchmarks/ can be imported."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CUAUG_", "PYTEST_"))}
+    command = ["bash", ROOT / "benchmarks/gpu.sh", *arguments]
+    return subprocess.run(command, env=kept | {"PYTHON": sys.executable}, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
+    pytest.importorskip("cupy")
+    done = run(tmp_path, "--dry-run")
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr
+    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert set(results) == set(FIELDS)
+    for name, result in results.items():
+        assert FIELDS[name] | COMMON <= set(result), name
+        assert result["device"] in ("fake GPU", "dry run") and result["driver"] == "dry run", name
+    for stage in STAGES:
+        steps = results[f"steps_{stage}"]["steps"]
+        assert steps and all(step["status"] == "passed" for step in steps), steps
+    assert {"cuaug", "cuaug with the index", "cuaug with restart markers"} <= set(results["gpu_end_to_end"]["variants"])
+    assert "is incomplete" not in done.stdout and "have not run" not in done.stdout
+    for goal in ("under 0.12 ms", "at least 8000 images/s", "slowed by at most 3 %", "none by the CPU"):
+        assert f"[{goal}: " in done.stdout, goal
+
+
+@pytest.mark.slow
+def test_a_failing_step_is_reported_and_later_ones_run(tmp_path):
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this test needs a machine without nvidia-smi")
+    done = run(tmp_path, "--stage", "9")
+    steps = {step["name"]: step["status"] for step in json.loads((tmp_path / "steps_ncu.json").read_text())["steps"]}
+    assert done.returncode == 1
+    assert steps["nvidia-smi"] == "failed: exit status 127" and list(steps)[-1] == "gpu_ncu"
+    assert "nvidia-smi: failed: exit status 127" in done.stdout
+    assert "stages that have not run: smoke, tests" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["{out}", "--stage", "nine"], ["{out}", "--dry"]])
+def test_wrong_arguments_are_refused(tmp_path, arguments):
+    done = run(*(argument.format(out=tmp_path / "out") for argument in arguments))
+    assert done.returncode and "usage: benchmarks/gpu.sh OUT" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_summary_compares_with_the_goals(benchmarks, tmp_path):
+    import gpu_summary
+
+    rate = {"median": 8500.0, "min": 8000.0, "max": 9000.0}
+    variants = {name: {"images_per_second": rate} for name in ("cuaug", "cuaug with the index", "DALI, 0.65")}
+    ratios = {"cuaug": spread_of(1.1), "cuaug with the index": spread_of(1.2)}
+    result = {"settings": {"threads": 6}, "variants": variants, "cuaug_to_dali": ratios, "best_dali": "DALI, 0.65"}
+    (tmp_path / "gpu_end_to_end.json").write_text(
+        json.dumps(result | {"failed": {}, "left_out": {"torchvision": "no"}})
+    )
+    (tmp_path / "gpu_kernels.json").write_text('{"cases": {}, "copy_gigabytes_per_second": 3000.0}')
+    lines = list(gpu_summary.table([tmp_path]))
+    assert [line.rpartition("  [")[2] for line in lines if "  [" in line] == [
+        "at least 8000 images/s: met]",
+        "at least 1.0: met]",
+        "at least 1.3: MISSED]",
+    ]
+    assert any("gpu_kernels.json" in line and "is incomplete" in line for line in lines)
+
+
+def spread_of(value: float) -> dict[str, float]:
+    return {"median": value, "min": value, "max": value}
+
+
+def test_drawn_photos_have_the_size_of_photographs(benchmarks):
+    """JPEGs of 500 x 375 in ImageNet's resolution take about 110 kB; noise would take more, flat areas far less."""
+    import gpu_photos
+
+    sizes = []
+    for seed in range(4):
+        photo = gpu_photos.draw_photo(seed)
+        assert photo.shape == (375, 500, 3) and 30 < photo.std() < 80
+        Image.fromarray(photo).save(file := io.BytesIO(), "JPEG", quality=90, subsampling="4:2:0")
+        sizes.append(len(file.getvalue()))
+    assert 80_000 < statistics.mean(sizes) < 150_000
+
+
+def test_ncu_csv_is_parsed(benchmarks):
+    import gpu_ncu
+
+    header = '"ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"'
+    about = '"0","resample","(128, 1, 1)","(7, 2, 256)"'
+    lines = [
+        "==PROF== Connected",
+        header,
+        f'{about},"Duration","us","1,234.5"',
+        f'{about},"Cache","","On"',
+        f'{about},"","",""',
+    ]
+    assert gpu_ncu.parse(lines) == [
+        {
+            "kernel": "resample",
+            "grid": "(7, 2, 256)",
+            "block": "(128, 1, 1)",
+            "metrics": {"Duration": [1234.5, "us"], "Cache": ["On", ""]},
+        }
+    ]
