@@ -28,6 +28,7 @@ from gpu_photos import origin, write_files
 from report import PYTHON, gpu_circumstances, spread, write_json
 
 MAX_TUNING_EPOCHS = 30
+MAX_SECONDS = 20  # no further epoch of a slow variant begins after them
 INDEX_BYTES = 1 << 30
 DALI_LOADS = (0.5, 0.65, 0.8, 0.9)
 RESULT = "result: "
@@ -89,7 +90,9 @@ def measure(variant: str, settings: Settings, epochs: int) -> dict[str, Any]:
                 break
             epoch_of(feed, settings.batch_size)
             tuning += 1
-    results = [epoch_of(feed, settings.batch_size) for _ in range(epochs)]
+    results, start = [], time.perf_counter()
+    while len(results) < epochs and (not results or time.perf_counter() - start < MAX_SECONDS):
+        results.append(epoch_of(feed, settings.batch_size))
     if isinstance(feed, Cuaug):
         stats = feed.loader.stats()
         split = {"load_hint": stats.setup.load_hint, "decode_threads": stats.setup.decode_threads}
@@ -178,16 +181,17 @@ def main() -> None:
         store()
     names = [name for name in result["variants"] if name.startswith("cuaug")]
     best = best_of(result["variants"], "DALI")
+    result["best_dali"], result["cuaug_to_dali"] = best, {}
     for _ in range(args.turns if best else 0):
         turn = {name: row["images_per_second"]["median"] for name in [*names, str(best)] if (row := attempt(name))}
         result["turns"].append(turn)
+        for name in names:
+            ratios = [turn[name] / turn[best] for turn in result["turns"] if best in turn and name in turn]
+            if ratios:
+                result["cuaug_to_dali"][name] = spread(ratios)
         store()
-    result["best_dali"], result["cuaug_to_dali"] = best, {}
-    for name in names:
-        ratios = [turn[name] / turn[best] for turn in result["turns"] if best in turn and name in turn]
-        if ratios:
-            result["cuaug_to_dali"][name] = spread(ratios)
-            print(f"  {name} against {best}: {spread(ratios)}")
+    for name, ratio in result["cuaug_to_dali"].items():
+        print(f"  {name} against {best}: {ratio}")
     store()
     if result["failed"]:
         raise SystemExit(f"failed: {', '.join(result['failed'])}")
