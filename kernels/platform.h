@@ -7,6 +7,7 @@
 //             Block                 number of this thread, threads per block, barrier
 //             ROWS, PIXELS          output pixels, down and across, that a thread computes together
 //             JpegSample            type of the JPEG samples in scratch
+//             divide_to_float       the quotient of doubles, rounded to double, then to float
 //             load_global           a load from the source image, through CUDA's read-only cache
 //             half_bits             binary32 to binary16
 //             block_sum, block_max  reductions into global memory; every thread of the block calls them

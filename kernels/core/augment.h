@@ -118,11 +118,11 @@ DEVICE void run_tile(const Block& block, const PassContext& pass, PartialStats& 
         gather_tile(block, pass, stats, tile, scratch);
         return;
     }
-    const auto sum = [&](const Span* rows, const float* weights, bool inside, Span columns, float* lines) {
+    const auto sum = [&](const Span* rows, int height, const float* weights, bool inside, Span columns, float* lines) {
         if (is<SourceTypes>(sample.source_type, UINT8))
-            sum_rows<uint8>(block, sample, rows, weights, inside, columns, lines);
+            sum_rows<uint8>(block, sample, rows, height, weights, inside, columns, lines);
         else
-            sum_rows<float>(block, sample, rows, weights, inside, columns, lines);
+            sum_rows<float>(block, sample, rows, height, weights, inside, columns, lines);
     };
     resample_tile(block, sample, pass.tables, tile, scratch, sum,
                   [&](int y, int x, int rows, int pixels, PixelBlock* v) {

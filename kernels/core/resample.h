@@ -2,7 +2,8 @@
 //           (core/sampling.h). Then, for ROWS output rows at a time, it sums source rows into `lines` (contiguous
 //           reads), and each output pixel sums its span of the lines, each weight for all ROWS rows. Products and sums
 //           are rounded one by one, in the same order on every device.
-// Threads:  spans: one per thread; lines: each thread its own columns; then a pixel block of ROWS rows per thread.
+// Threads:  spans: one per thread; lines: a group of columns of all rows (CPU) or of one row (CUDA) per thread; then a
+//           pixel block of ROWS rows per thread.
 // Reference: Pillow's Resample.c (antialiasing); OpenCV's resize (without).
 // Tests:    tests/properties/test_sampling.py, tests/kernels/test_scratch.py.
 #pragma once
@@ -41,8 +42,8 @@ DEVICE void fill_block(const Sample& sample, PixelBlock& v) {
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
 }
 
-// sum(rows, weights, inside, columns, lines) is sum_rows for the source type. finish(y, x, rows, pixels, v) takes
-// blocks of up to ROWS rows, and may change them.
+// sum(rows, height, weights, inside, columns, lines) is sum_rows for the source type. finish(y, x, rows, pixels, v)
+// takes blocks of up to ROWS rows, and may change them.
 template <class Sum, class Finish>
 DEVICE void resample_tile(const Block& block, const Sample& sample, const float* tables, Tile tile, float* scratch,
                           const Sum& sum, const Finish& finish) {
@@ -68,10 +69,14 @@ DEVICE void resample_tile(const Block& block, const Sample& sample, const float*
     const bool none_outside = all.first >= sample.y.inner_low && all.first + all.count <= sample.y.inner_high;
     for (int i = 0; i < tile.rows; i += ROWS) {
         const int height = min(ROWS, tile.rows - i);
-        Span rows[ROWS];
-        for (int row = 0; row < ROWS; ++row) rows[row] = row < height ? row_spans[i + row] : Span{0, 0};
+        const Span* rows = row_spans + i;
+        Span padded[ROWS];
+        if (PIXELS > 1) {  // the CPU computes ROWS rows even where fewer are left
+            for (int row = 0; row < ROWS; ++row) padded[row] = row < height ? rows[row] : Span{0, 0};
+            rows = padded;
+        }
         const bool inside = none_outside || (PIXELS > 1 && all_inside(sample, rows));  // CUDA tiles are small
-        sum(rows, row_weights + int64(i) * sample.y.taps, inside, columns, lines);
+        sum(rows, height, row_weights + int64(i) * sample.y.taps, inside, columns, lines);
         block.sync();
         for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
             const int pixels = min(PIXELS, tile.columns - j);

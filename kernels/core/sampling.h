@@ -65,9 +65,10 @@ DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* w
     int end = min(axis.high, axis.origin + int(floor(centre + support + 0.5)));
     first = min(first, axis.high - 1);
     end = min(max(end, first + 1), first + axis.taps);
+    const double reciprocal = 1.0 / stretch;
     float total = 0.0f;
     for (int k = 0; k < end - first; ++k) {
-        const float x = float(((first - axis.origin) + k - centre + 0.5) / stretch);
+        const float x = divide_to_float((first - axis.origin) + k - centre + 0.5, stretch, reciprocal);
         weights[k] = antialias_weight(filter, x);
         total += weights[k];
     }

@@ -73,6 +73,7 @@ DEVICE uint16 half_bits(float value) {
 }
 DEVICE float floor(float value) { return __builtin_floorf(value); }
 DEVICE double floor(double value) { return __builtin_floor(value); }
+DEVICE float divide_to_float(double a, double b, double) { return float(a / b); }
 DEVICE float sqrt(float value) { return __builtin_sqrtf(value); }
 
 DEVICE void block_sum(int64* sum, int64 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }

@@ -49,7 +49,7 @@ DEVICE void sum_row_group(const Sample& sample, const Span* rows, const float* w
 
 // lines[ROWS * (3 * i + c) + row] = the sum over rows[row] of column columns.first + i, channel c; 0 for no rows.
 template <class T>
-DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, const float* weights, bool inside,
+DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, int, const float* weights, bool inside,
                      Span columns, float* lines) {
     const int begin = columns.first, end = columns.first + columns.count;
     const auto sum_one = [&](int x, int channel) {

@@ -72,8 +72,8 @@ extern "C" __global__ void BOUNDS resample(const Sample* samples, const Op* ops,
     Tile tile;
     if (!sample.active || !make_tile(sample, tile_rows, tile_columns, tile)) return;
     const Block block = {int(threadIdx.x), int(blockDim.x)};
-    const auto sum = [&](const Span* rows, const float* weights, bool inside, Span columns, float* lines) {
-        sum_rows<uint8>(block, sample, rows, weights, inside, columns, lines);
+    const auto sum = [&](const Span* rows, int height, const float* weights, bool inside, Span columns, float* lines) {
+        sum_rows<uint8>(block, sample, rows, height, weights, inside, columns, lines);
     };
     resample_tile(block, sample, tables, tile, scratch, sum,
                   [&](int y, int x, int rows, int, PixelBlock* v) { finish_rows(sample, ops, y, x, rows, v); });

@@ -41,6 +41,13 @@ DEVICE uint32 float_bits(float value) { return __float_as_uint(value); }
 DEVICE float bits_to_float(uint32 bits) { return __uint_as_float(bits); }
 DEVICE float floor(float value) { return floorf(value); }
 DEVICE double floor(double value) { return ::floor(value); }
+// float(a / b), given 1 / b rounded. A division of doubles takes ten times as long as the product, whose error, less
+// than 2 units in the last place, changes the float only next to the middle between two floats.
+DEVICE float divide_to_float(double a, double b, double reciprocal) {
+    const double quotient = a * reciprocal;
+    const int from_middle = int(__double_as_longlong(quotient) & 0x1fffffff) - 0x10000000;
+    return from_middle >= -4 && from_middle <= 4 ? float(a / b) : float(quotient);
+}
 DEVICE float sqrt(float value) { return sqrtf(value); }
 
 // *sum += the values of all threads. A warp sums in registers first: one atomic per warp instead of 32.

@@ -1,7 +1,7 @@
 // Computes: the CUDA half of core/resample.h: source rows summed into lines, lines summed into pixels.
 //           Lines lie one after the other, each from a multiple of four floats on: lines[row][3 * i + c] is channel c
 //           of source column columns.first + i.
-// Threads:  WIDE neighbouring values of a line per thread, then one output column of ROWS rows.
+// Threads:  WIDE neighbouring values of one line per thread, then one output column of ROWS rows.
 // Reference: core/resample.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
@@ -36,7 +36,8 @@ DEVICE void sum_wide(const Sample& sample, Span rows, const float* weights, bool
     for (int i = 0; i < WIDE; ++i) sums[i] = 0.0f;
     const uint8* row = reinterpret_cast<const uint8*>(row_of<T>(sample, rows.first) + at);
     const int64 pitch = sample.pitch;
-    for (int k = 0; k < rows.count; ++k, row += pitch) {
+    NO_UNROLL  // else 64 registers do not suffice
+        for (int k = 0; k < rows.count; ++k, row += pitch) {
         if (!inside) {
             const Axis& y = sample.y;
             const int index = border_index(rows.first + k, y.inner_low, y.inner_high, sample.border_before);
@@ -63,18 +64,11 @@ DEVICE void store_wide(float* line, bool aligned, int first, const float* values
     }
 }
 
-// rows[row]. A variable index would put the array into local memory.
-DEVICE Span row_span(const Span* rows, int row) {
-    Span span = rows[0];
-    UNROLL
-    for (int k = 1; k < ROWS; ++k) span = k == row ? rows[k] : span;
-    return span;
-}
-
-// lines[row] = the sums over rows[row], with weights y.taps apart; 0 for no rows. inside: no row needs a border.
+// lines[row] = the sums over rows[row], row < height, with weights y.taps apart; 0 for no rows. inside: no row needs a
+// border.
 template <class T>
-DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, const float* weights, bool inside,
-                     Span columns, float* lines) {
+DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, int height, const float* weights,
+                     bool inside, Span columns, float* lines) {
     const int begin = columns.first, end = columns.first + columns.count, pitch = line_floats(columns);
     // [low, high): columns in memory without a border. Fewer than WIDE values take the slow path too.
     int low = inside || !is<Borders>(sample.border_before, CONSTANT) ? min(max(begin, sample.x.inner_low), end) : end;
@@ -82,21 +76,23 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     if (n < WIDE) low = high;
     for (int j = block.thread; j < 3 * (columns.count - (high - low)); j += block.threads) {
         const int i = j / 3, x = begin + i < low ? begin + i : begin + i + (high - low);
-        for (int row = 0; row < ROWS; ++row)
+        for (int row = 0; row < height; ++row)
             lines[row * pitch + 3 * (x - begin) + j % 3] =
-                sum_bordered<T>(sample, row_span(rows, row), weights + row * sample.y.taps, x, j % 3);
+                sum_bordered<T>(sample, rows[row], weights + row * sample.y.taps, x, j % 3);
     }
     float* const inner = lines + 3 * (low - begin);
     const bool aligned = (low - begin) % 4 == 0;
     const int64 at = 3 * int64(low - sample.x.held_low);
-    for (int j = WIDE * block.thread; j < 3 * (high - low); j += WIDE * block.threads) {
-        const int start = min(j, n - WIDE);  // the last vector may overlap those before, which store the shared values
-        UNROLL
-        for (int row = 0; row < ROWS; ++row) {
-            float sums[WIDE];
-            sum_wide<T>(sample, rows[row], weights + row * sample.y.taps, inside, at + start, sums);
-            store_wide(inner + row * pitch + start, aligned, j - start, sums);
-        }
+    // Pairs of a row and a vector: a line has fewer vectors than a block has threads.
+    const int vectors = (3 * (high - low) + WIDE - 1) / WIDE;
+    NO_UNROLL
+    for (int row = 0, i = block.thread; vectors > 0; i += block.threads) {
+        for (; i >= vectors; i -= vectors) ++row;  // cheaper than a division
+        if (row >= height) break;
+        const int start = min(WIDE * i, n - WIDE);  // the last vector overlaps those before, which store shared values
+        float sums[WIDE];
+        sum_wide<T>(sample, rows[row], weights + row * sample.y.taps, inside, at + start, sums);
+        store_wide(inner + row * pitch + start, aligned, WIDE * i - start, sums);
     }
 }
 

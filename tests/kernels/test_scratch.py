@@ -51,6 +51,7 @@ def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY, *, extra: Sequence[
     library = ctypes.CDLL(str(target))
     library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
     library.emulate.restype = ctypes.c_int64
+    library.divide.argtypes, library.divide.restype = [ctypes.c_double] * 2, ctypes.c_float
     return library
 
 
@@ -175,6 +176,34 @@ def test_passes_of_the_entry_point_resample(emulated, data, dtype, layout, borde
     assert len(emulated.augment.unused) == augmented
 
 
+def test_most_threads_load_source_pixels(emulate, monkeypatch):
+    """A crop of a photo to 224: pairs of a row and eight values are shared out among the threads."""
+    install(emulate, cuda.THREADS, monkeypatch)
+    loads = (ctypes.c_uint64 * 2).in_dll(emulate, "loads")
+    for crop in (300, 350, 400):
+        batch = [np.random.default_rng(0).integers(0, 256, (crop, crop, 3), dtype=np.uint8)]
+        plan = plan_for(*batch)
+        plan.resize(224, 224)
+        loads[:] = 0, 0
+        compare(plan.compile(Type.UINT8, Layout.HWC), batch, 3, None)
+        assert loads[0] / loads[1] > 0.65, crop
+
+
+def test_quotients_have_the_bits_of_a_division(emulate):
+    """Next to the middle between two floats, where the product with a reciprocal may round to the other one."""
+    rng = np.random.default_rng(0)
+    below = rng.uniform(-4, 4, 20_000).astype(np.float32)
+    middle = (below.astype(np.float64) + np.nextafter(below, np.float32(9))) / 2
+    b = rng.uniform(1, 60, below.size)
+    differing = 0
+    for step in range(-3, 4):
+        a = middle * b + step * np.spacing(middle * b)
+        want = (a / b).astype(np.float32)
+        assert_same(np.array([emulate.divide(*pair) for pair in zip(a, b, strict=True)], np.float32), want)
+        differing += ((a * (1 / b)).astype(np.float32) != want).sum()
+    assert differing > 100, "the product alone would do"
+
+
 @pytest.mark.parametrize("offset", range(4))
 def test_every_alignment_and_width(emulated, offset):
     for width in range(1, 14):
@@ -193,7 +222,7 @@ def test_every_alignment_and_width(emulated, offset):
     [
         ("core/resample.h", "columns, lines);\n        block.sync();", "columns, lines);"),
         ("core/resample.h", "block.sync();  // the next rows", "// the next rows"),
-        ("cuda/resample.h", "start = min(j, n - WIDE);", "start = j;"),
+        ("cuda/resample.h", "start = min(WIDE * i, n - WIDE);", "start = WIDE * i;"),
         ("cuda/resample.h", "return (3 * columns.count + 3) & -4;", "return 3 * columns.count;"),
     ],
     ids=["lines", "next lines", "past the end", "alignment"],

@@ -22,7 +22,7 @@ struct Index {
 };
 static Index threadIdx, blockIdx, blockDim;
 
-constexpr int MAX_THREADS = 64, STACK = 128 << 10;
+constexpr int MAX_THREADS = 128, STACK = 128 << 10;
 static ucontext_t scheduler, threads[MAX_THREADS];
 static bool ended[MAX_THREADS];
 static char stacks[MAX_THREADS][STACK];
@@ -37,6 +37,11 @@ static float __uint_as_float(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+static int64_t __double_as_longlong(double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
 }
 // Missing threads of a warp hold 0, which changes neither a sum nor a maximum.
 template <class T>
@@ -70,8 +75,14 @@ extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) {
 // The range of source addresses that a block has loaded.
 extern "C" uint64_t loaded[2];
 uint64_t loaded[2];
+// Loads by all threads, and the loads for which all threads would take the same time: up to each barrier, as many as
+// the thread with the most.
+extern "C" uint64_t loads[2];
+uint64_t loads[2];
+static uint64_t own_loads[MAX_THREADS];
 template <class T>
 static T __ldg(const T* p) {
+    ++own_loads[threadIdx.x];
     const uint64_t begin = reinterpret_cast<uint64_t>(p), end = begin + sizeof(T);
     loaded[0] = begin < loaded[0] ? begin : loaded[0];
     loaded[1] = end > loaded[1] ? end : loaded[1];
@@ -92,6 +103,8 @@ static uint16_t half_of(float value) {
 using namespace cuaug;
 
 #undef asm
+
+extern "C" float divide(double a, double b) { return divide_to_float(a, b, 1.0 / b); }
 
 constexpr int64_t MAX_FLOATS = 1 << 20, GUARD_FLOATS = 1 << 12;
 __align__(16) float scratch[MAX_FLOATS];
@@ -127,6 +140,13 @@ static int run_block(bool backwards) {
             if (misaligned) return -3;
             left -= ended[threadIdx.x];
         }
+        uint64_t most = 0;
+        for (int i = 0; i < n; ++i) {
+            loads[0] += own_loads[i];
+            most = own_loads[i] > most ? own_loads[i] : most;
+            own_loads[i] = 0;
+        }
+        loads[1] += most * n;
     }
     return 0;
 }
