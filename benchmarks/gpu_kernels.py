@@ -200,7 +200,9 @@ def cases(images: int) -> Iterator[tuple[str, Callable[[], Batch]]]:
     yield "to float32", lambda: Batch(images, first, Type.FLOAT32)
     yield "to channels last", lambda: Batch(images, first, layout=Layout.HWC)
     yield "to uint8, not normalised", lambda: Batch(images, CROP, Type.UINT8)
-    for tile in ((8, 32), (16, 32), (16, 64), (32, 64), (4, 128), (8, 128), (16, 128), (32, 128), (56, 128), (8, 224)):
+    tiles = ((8, 32), (16, 32), (16, 64), (32, 64), (4, 128), (8, 128), (16, 128), (32, 128), (56, 128), (8, 224))
+    # Tall tiles tabulate the weights of each column 4 or 2 times, not 7: docs/decisions/0018-shared-vertical-sums.md.
+    for tile in (*tiles, (64, 128), (112, 128)):
         yield f"tile {tile[0]} x {tile[1]}", lambda tile=tile: Batch(images, first, tile=tile)
 
 
@@ -274,6 +276,11 @@ def main() -> None:
     threads = cuda.THREADS
     for cuda.THREADS in (32, 64, 128, 192, 256):
         record(f"{cuda.THREADS} threads per block", lambda: Batch(args.images, CHAINS[FIRST]))
+    cuda.THREADS = 256
+    for tile in ((32, 224), (64, 224)):
+        record(
+            f"256 threads, tile {tile[0]} x {tile[1]}", lambda tile=tile: Batch(args.images, CHAINS[FIRST], tile=tile)
+        )
     cuda.THREADS = threads
     batch = Batch(args.images, CHAINS[FIRST], full=True)
     check_equal(batch)
