@@ -60,6 +60,11 @@ class CompiledPlan:
             # `nearest` in kernels/core/sampling.h samples at the new pixel's corner, as OpenCV does.
             axis["offset"] += np.where(interpolated, 0.5 * axis["scale"], 0.0)
             axis["taps"] = 1
+        # For interpolation, `set_kernel_matrices` in kernels/planner/geometry.h has moved points by half a pixel.
+        half = np.where(interpolated[..., None], rows["fixed_matrix"][..., 6:], 0) / 2
+        for first in (0, 3):
+            rows["fixed_matrix"][..., first : first + 3] += np.rint(half).astype(np.int64)
+            rows["float_matrix"][..., first : first + 3] += (half * 2.0**-32).astype(np.float32)
         rows["filter"], rows["antialias"], rows["neighbourhood"] = Filter.NEAREST, 0, Neighbourhood.NONE
         rows["fill_before"] = rows["fill_after"] = 0.0
         rows["clamp"] = -1.0
