@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from tests.references import sampling
 from tests.references.sampling import cubic, triangle
+
+#: Pixels that `nudged` adds to points that take the nearest pixel, down and across.
+_nudge = 0.0, 0.0
+
+
+@contextlib.contextmanager
+def nudged(down: float, across: float) -> Iterator[None]:
+    """Moves the points that take the nearest pixel: one on the edge between two pixels may take either."""
+    global _nudge
+    _nudge = down, across
+    try:
+        yield
+    finally:
+        _nudge = 0.0, 0.0
 
 
 @functools.cache
@@ -46,7 +62,7 @@ def remap(image: np.ndarray, places: np.ndarray, filter: str, border: str = "con
     for row, column in np.ndindex(out.shape[:2]):
         down, across = places[row, column]
         if filter == "nearest":
-            out[row, column] = pixel(math.floor(down), math.floor(across))
+            out[row, column] = pixel(math.floor(down + _nudge[0]), math.floor(across + _nudge[1]))
             continue
         reach = 1 if filter == "bilinear" else 2
         top, left = math.floor(down - 0.5), math.floor(across - 0.5)
