@@ -11,6 +11,8 @@ import torch
 from PIL import Image
 
 import cuaug
+from cuaug.devices.cuda import availability_error
+from cuaug.errors import DeviceError
 from cuaug.pipeline import cuda as pipeline
 from cuaug.profiling.recorder import Recorder
 from tests.support.fake_cuda import replace_cuda
@@ -29,6 +31,8 @@ def loader_on(fake, monkeypatch):
 
     def make(gpu: bool, files: Any, transforms: Any, **options: Any) -> cuaug.Loader:
         def make_pipeline(self: cuaug.Loader, config: Any) -> pipeline.CudaPipeline:
+            if reason := availability_error(torch.device("cuda", fake.torch.driver.gpu)):  # as `resolve_device`
+                raise DeviceError(reason)
             self._recorder = Recorder(replace(self._runtime, device="cuda"))
             return pipeline.CudaPipeline(config, self._recorder, self.threads, torch.device("cpu"))
 

@@ -54,7 +54,8 @@ def test_batches_do_not_overlap_with_rounded_cuda_times(loader_on, image_files, 
 def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch):
     """The producer waits only for each arena, and once when a profile begins."""
     waits: list[FakeEvent] = []
-    monkeypatch.setattr(FakeEvent, "synchronize", lambda self: waits.append(self))
+    wait = FakeEvent.synchronize
+    monkeypatch.setattr(FakeEvent, "synchronize", lambda self: (waits.append(self), wait(self)))
     loader = loader_on(True, image_files, CHAIN, batch_size=4, decode=DecodeOptions(load_hint=0.5))
     list(loader)
     assert len(waits) == 10 and not any(event.timed for event in waits)

@@ -126,12 +126,14 @@ def test_pinned_memory_is_reused_only_after_its_batchs_event(loader_on, monkeypa
     in_use: list[tuple[torch.Tensor, FakeEvent]] = []
     seen: set[int] = set()
     begin, take, produce = Arena.begin, staging.StagingPool.take, CudaProducer.produce
+    wait = FakeEvent.synchronize
 
     def began(self: Arena, staged: Any) -> None:
         in_use.append((staged._memory, self.free))
         begin(self, staged)
 
     def waited(self: FakeEvent) -> None:
+        wait(self)
         in_use[:] = [(memory, event) for memory, event in in_use if event is not self]
 
     def taken(self: staging.StagingPool, size: int) -> torch.Tensor:
@@ -146,7 +148,7 @@ def test_pinned_memory_is_reused_only_after_its_batchs_event(loader_on, monkeypa
 
     monkeypatch.setattr(Arena, "begin", began)
     monkeypatch.setattr(staging.StagingPool, "take", taken)
-    monkeypatch.setattr(FakeEvent, "synchronize", (lambda self: None) if mistake == "no wait" else waited)
+    monkeypatch.setattr(FakeEvent, "synchronize", wait if mistake == "no wait" else waited)
     if mistake == "released after the launch":
         monkeypatch.setattr(CudaProducer, "produce", produced)
     loader = loader_on(True, Mixed(), CHAIN, batch_size=4)

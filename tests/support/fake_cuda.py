@@ -1,14 +1,12 @@
-"""Fakes for all of CUDA: host memory, one stream, and kernels of the CPU build.
+"""Fakes for all of CUDA: host memory, streams that check the order of work, and kernels of the CPU build.
 
 `tests/dry_run/` tests the Python around the kernels with these fakes; `benchmarks/gpu_python.py` measures it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,28 +23,13 @@ from cuaug.pipeline import arena, cuda_producer, label_upload, staging
 from cuaug.pipeline import cuda as pipeline
 from cuaug.plan.layout import SAMPLE
 from cuaug.profiling import cuda_events
+from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
 
-__all__ = ["FakeDecoder", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
+__all__ = ["FakeDecoder", "FakeEvent", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
 
-
+#: What CUDA grants a block without being asked, and the most that it grants; of an H100.
+DEFAULT_SHARED_BYTES, MAX_SHARED_BYTES = 48 << 10, 227 << 10
 MACHINE_CODE = b"not machine code"
-
-
-class FakeEvent:
-    """An event that passes when it is recorded, as on a stream that runs all work at once."""
-
-    def __init__(self, blocking: bool = False, enable_timing: bool = False) -> None:
-        self.recorded_on: Any = None
-        self.timed = enable_timing
-
-    def record(self, stream: Any = None) -> None:
-        self.recorded_on, self.passed = stream, time.perf_counter()
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, other: FakeEvent) -> float:
-        assert self.timed and other.timed
-        return 1e3 * (other.passed - self.passed)
 
 
 class FakeRanges:
@@ -63,75 +46,93 @@ class FakeRanges:
         self.closed.append(self.open[threading.get_ident()].pop())
 
 
-class FakeStream:
-    """In place of torch.cuda.Stream.
-
-    Attributes:
-        waited: the events that the stream waits for.
-        recorded: addresses of the tensors given to `record_stream`.
-    """
-
-    cuda_stream = 7
-
-    def __init__(self) -> None:
-        self.waited: list[Any] = []
-        self.recorded: list[int] = []
-
-    def wait_event(self, event: Any) -> None:
-        self.waited.append(event)
-
-    def synchronize(self) -> None: ...
-
-
 class FakeTorch:
     """torch, with fakes for the parts of torch.cuda that cuaug uses.
 
+    Args:
+        gpu: the GPU that all work has to go to (`FakeDriver`).
+
     Attributes:
         allocations: ("pinned" or "device", bytes) of each allocation.
-        consumer: the current stream.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: int = 1) -> None:
         self.allocations: list[tuple[str, int]] = []
-        self.consumer = FakeStream()
+        self.driver = new_driver(gpu)
         self.ranges = FakeRanges()
         self.cuda = SimpleNamespace(
+            **self.driver.functions(),
             nvtx=self.ranges,
-            Event=FakeEvent,
-            current_stream=lambda device: self.consumer,
-            device=lambda device: contextlib.nullcontext(),
-            set_device=lambda device: None,
-            stream=lambda stream: contextlib.nullcontext(),
-            _is_in_bad_fork=lambda: False,
+            device_count=lambda: gpu + 1,
             get_device_capability=lambda device: (9, 0),
-            get_device_properties=lambda device: SimpleNamespace(total_memory=80 << 30),
             get_device_name=lambda device=None: "fake GPU",
+            get_device_properties=lambda device: SimpleNamespace(total_memory=80 << 30),
+            is_available=lambda: True,
+            _is_in_bad_fork=lambda: False,
         )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
+    @property
+    def consumer(self) -> FakeStream:
+        """The stream of a consumer that chooses none."""
+        return self.driver.default_stream(self.driver.gpu)
+
     def empty(self, shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
         memory = torch.empty(shape, dtype=dtype)
         self.allocations.append(("pinned" if pin_memory else "device", memory.nbytes))
+        self.driver.allocate(memory.data_ptr())
         return memory
+
+    def replace_copies(self, replace: Callable[[Any, str, Any], None]) -> None:
+        """Asynchronous copies become work on the current stream, which uses both tensors."""
+
+        def queued(copy: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+            def run(*arguments: Any, **options: Any) -> torch.Tensor:
+                result = copy(*arguments, **options)
+                if options.get("non_blocking"):
+                    stream = self.driver.current_stream(self.driver.gpu)
+                    stream.work.append("copy")
+                    for tensor in (*arguments, result):
+                        if isinstance(tensor, torch.Tensor):
+                            self.driver.use(tensor.data_ptr(), stream)
+                return result
+
+            return run
+
+        for name in ("copy_", "to"):
+            replace(torch.Tensor, name, queued(getattr(torch.Tensor, name)))
 
 
 class FakeKernel:
-    """Runs each block's tile with the CPU build, and counts the launches."""
+    """Runs each block's tile with the CPU build, and counts the launches.
+
+    The CPU build rounds to float16 as the GPU's conversion does, to infinity and to subnormal numbers, too:
+    `tests/properties/test_store.py` tests each float16 and the midpoints.
+    """
 
     def __init__(self) -> None:
         self.launches: list[tuple[int, int, int]] = []
 
     def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
+        driver().check_device("a launch")
+        queue = driver().find_stream(stream.ptr, "a launch")
+        assert queue is driver().current_stream(driver().gpu), "a launch is not on torch's current stream"
         rows_at, ops_at, luts_at, statistics_at, high, wide = arguments
         assert [type(a) for a in arguments] == [np.uint64] * 4 + [np.int32] * 2
-        assert stream.ptr == FakeStream.cuda_stream and block == (cuda.THREADS, 1, 1)
+        assert block == (cuda.THREADS, 1, 1)
         assert 0 < grid[0] < 2**31 and all(0 < side <= 65535 for side in grid[1:]), f"CUDA launches no grid of {grid}"
         self.launches.append(grid)
         memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(rows_at))
         rows = np.frombuffer(memory, dtype=SAMPLE)
         assert shared_mem >= tiles.scratch_bytes(rows, int(high), int(wide)).max()
+        active = rows[rows["active"] != 0]
+        for address in (int(rows_at), *active["source"].tolist()):
+            driver().check_order(address, queue, "a launch")
+        queue.work.append("launch")
+        for address in (*active["source"].tolist(), *active["target"].tolist()):
+            driver().use(address, queue)
         for i, row in enumerate(rows):
             if not row["active"]:
                 continue
@@ -143,17 +144,18 @@ class FakeKernel:
 
 
 class FakeFunction:
-    """In place of CuPy's RawKernel: records its name, and runs the fake kernel."""
+    """In place of CuPy's RawKernel: checks the shared memory, records its name, and runs the fake kernel."""
 
-    max_dynamic_shared_size_bytes = 48 << 10
+    max_dynamic_shared_size_bytes = DEFAULT_SHARED_BYTES
 
     def __init__(self, fake: SimpleNamespace, name: str) -> None:
         self.fake, self.name = fake, name
 
-    def __call__(self, *arguments: Any, shared_mem: int, stream: Any) -> None:
-        assert shared_mem <= self.max_dynamic_shared_size_bytes, "CUDA_ERROR_INVALID_VALUE: too much shared memory"
+    def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
+        limit = self.max_dynamic_shared_size_bytes
+        assert shared_mem <= limit <= MAX_SHARED_BYTES, f"{shared_mem} bytes of shared memory, but {limit} are granted"
         self.fake.entries.append(self.name)
-        self.fake.kernel(*arguments, shared_mem=shared_mem, stream=stream)
+        self.fake.kernel(grid, block, arguments, shared_mem=shared_mem, stream=stream)
 
 
 class FakeModule:
@@ -163,6 +165,7 @@ class FakeModule:
         self.fake, self.path = fake, path
 
     def get_function(self, name: str) -> FakeFunction:
+        driver().check_device("loading a module")
         assert Path(self.path).read_bytes() == MACHINE_CODE
         return FakeFunction(self.fake, name)
 
@@ -180,6 +183,7 @@ class FakeDecoder:
     first_calls: ClassVar[list[int]] = []
 
     def __init__(self, device_id: Any, paths: DecoderPaths | None = None, *, threads: int = 4) -> None:
+        driver().check_device("opening a decoder")
         self.paths = paths = paths or DecoderPaths()
         self.cpu = CpuDecoder(fancy_upsampling=paths.fancy_upsampling)
         self.created.append((paths.load_hint, threads))
@@ -190,7 +194,7 @@ class FakeDecoder:
         self.messages: dict[int, list[str]] = {}
 
     def prime(self, images: int, stream: int) -> None:
-        assert stream == FakeStream.cuda_stream
+        self._find_stream(stream, "priming").work.append("decode")
         self._call(images)
 
     def _call(self, images: int) -> None:
@@ -198,15 +202,26 @@ class FakeDecoder:
             self.called = True
             self.first_calls.append(images)
 
+    def _find_stream(self, handle: int, what: str) -> FakeStream:
+        assert handle, f"{what}: stream 0 is the default stream"
+        return driver().find_stream(handle, what)
+
     def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
-        assert stream == FakeStream.cuda_stream and array.shape[::2] == (1, 3)
+        self._find_stream(stream, "wrapping")
+        assert array.shape[::2] == (1, 3)
         self.wrapped += 1
         return array
 
     def decode_batch(self, headers: Any, slots: Any, stream: int) -> list[Any]:
         used = [slot.data_ptr() for header, slot in zip(headers, slots, strict=True) if not header.for_pillow]
         assert len(set(used)) == len(used)
+        for address in used:  # the hardware engine may not wait for the stream
+            driver().check_idle(address, "decoding into a slot")
+        queue = self._find_stream(stream, "decoding")
+        queue.work.append("decode")
         self._call(len(headers))
+        for address in used:
+            driver().use(address, queue)
         results: list[Any] = []
         self.messages = {}
         for i, (header, slot) in enumerate(zip(headers, slots, strict=True)):
@@ -239,19 +254,22 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     import cupy
 
     fake = SimpleNamespace(torch=fake_torch or FakeTorch(), kernel=FakeKernel(), entries=[])
-    replace(cuda, "torch", fake.torch)
-    replace(kernel_loading, "torch", fake.torch)
-    replace(workspace, "torch", fake.torch)
-    replace(kernel_loading, "_kernels", {})
-    replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
-    replace(specialize, "_kernel", lambda key: None)  # no test waits for a real compilation, or runs its result
-    replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
-    for module in (pipeline, cuda_producer, arena, label_upload, cuda_events, staging):
+    on_devices = cuda, kernel_loading, specialize, workspace
+    for module in (*on_devices, pipeline, cuda_producer, arena, label_upload, cuda_events, staging):
         replace(module, "torch", fake.torch)
+    fake.torch.replace_copies(replace)
+    load = cuda.kernels
+    replace(cuda, "kernels", lambda index: load(fake.torch.driver.gpu if index is None else index))
+    replace(kernel_loading, "_kernels", {})
+    for name in ("_functions", "_code"):
+        replace(specialize, name, {})
+    replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
+    replace(nvrtc, "read_cached", lambda arch, defines: MACHINE_CODE)  # kernels for chains are compiled already
+    replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
     replace(cuda_producer, "CudaDecoder", FakeDecoder)
-    replace(streams, "acquire", lambda device: FakeStream())
-    replace(torch.Tensor, "record_stream", lambda self, stream: stream.recorded.append(self.data_ptr()))
-    replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)
+    replace(streams, "acquire", FakeStream)
+    replace(torch.Tensor, "record_stream", lambda self, stream: stream.record(self))
+    replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: MAX_SHARED_BYTES)
     return fake

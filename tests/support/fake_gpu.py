@@ -5,7 +5,7 @@
 A mistake in a test that needs a GPU would otherwise show on the GPU, where minutes are expensive. Here tensors "on
 cuda:0" are in host memory, with the fakes of `fake_cuda.py`. They refuse the same operations as CUDA tensors: NumPy,
 pinning, and CPU tensors as operands. A test that passes here could pass on a GPU. It shows nothing of GPUs themselves:
-there is no second device and no stream, work is never late, and memory is not measured.
+there is no second device, work is never late, and memory is not measured.
 
 `tests/dry_run/exclusions.py` lists the excluded tests with reasons; `test_fake_gpu.py` runs all others.
 """
@@ -26,7 +26,7 @@ import cuaug.codec
 import cuaug.device
 from tests import conftest
 from tests.dry_run.exclusions import EXCLUDED
-from tests.support.fake_cuda import FakeDecoder, FakeStream, FakeTorch, replace_cuda
+from tests.support.fake_cuda import FakeDecoder, FakeTorch, replace_cuda
 
 __all__ = ["BANNER", "SKIPPED", "FakeCudaTensor", "install"]
 
@@ -181,21 +181,14 @@ def refuse_indices(tensor: Any, index: Any, value: Any = None) -> None:
 # --- fakes for torch.cuda --------------------------------------------------------------------------------------------
 
 
-class FakeGpuStream(FakeStream):
-    """A stream as tests use it; work has run as soon as it is queued."""
-
-    def __init__(self, device: Any = None, priority: int = 0) -> None:
-        super().__init__()
-
-    def wait_stream(self, other: Any) -> None: ...
-
-
 class FakeGpuTorch(FakeTorch):
     """Puts cuaug's own device memory on the fake GPU, so that its code meets the refusals."""
 
     def empty(self, shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
         memory = super().empty(shape, dtype=dtype, device=device, pin_memory=pin_memory)
         return to_device(memory, device is not None and torch.device(device).type == "cuda")
+
+    def replace_copies(self, replace: Any) -> None: ...  # FakeGpuMode needs torch's own
 
 
 def install() -> FakeGpuMode:
@@ -204,27 +197,18 @@ def install() -> FakeGpuMode:
         raise RuntimeError("CUAUG_REQUIRE_CUDA=1 needs a GPU, not the fake GPU")
     if torch.cuda.is_available():
         raise RuntimeError("this machine has a GPU: use it, without the fake GPU")
-    fake_torch = FakeGpuTorch()
+    fake_torch = FakeGpuTorch(gpu=0)
     replace_cuda(setattr, fake_torch)
     vars(fake_torch.cuda).update(
-        Stream=FakeGpuStream,
-        current_device=lambda: 0,
-        current_stream=lambda device=None: fake_torch.consumer,
-        default_stream=lambda device=None: fake_torch.consumer,
-        device_count=lambda: 1,
         empty_cache=lambda: None,
-        get_device_name=lambda device=None: "fake GPU",
         host_memory_stats=lambda device=None: {"num_host_alloc": 0},
-        is_available=lambda: True,
         is_current_stream_capturing=lambda: False,
         mem_get_info=lambda device=None: (128 << 20, 80 << 30),
         memory_allocated=lambda device=None: 0,
         memory_reserved=lambda device=None: 0,
         memory_stats=lambda device=None: {"num_device_alloc": 0},
-        synchronize=lambda device=None: None,
         _sleep=lambda cycles: None,
     )
-    fake_torch.consumer = FakeGpuStream()
     for name, value in vars(fake_torch.cuda).items():
         setattr(torch.cuda, name, value)
     cuaug.codec.CudaDecoder = FakeDecoder  # the name that tests import

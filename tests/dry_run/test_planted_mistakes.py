@@ -1,0 +1,200 @@
+"""The fakes refuse code that goes wrong on a GPU without an error, or only with two GPUs: each mistake is planted here.
+
+A mistake is an edit of one function's source. Without it, the same loader works.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import transforms as T
+from cuaug.devices import cuda, kernel_loading
+from cuaug.devices.workspace import Workspace
+from cuaug.pipeline.arena import Slot
+from cuaug.pipeline.cuda import CudaJob
+from cuaug.pipeline.cuda_producer import CudaProducer
+from cuaug.plan import Layout, Type
+from tests.kernels.test_cuda_executor import run
+from tests.support.fake_cuda import DEFAULT_SHARED_BYTES
+from tests.support.run_plans import plan_for
+
+#: The second image's width takes 60 KB of shared memory.
+CHAIN = [T.Resize((8, 24)), T.Normalize(0.5, 0.2)]
+SIZES = [(90, 60), (9000, 2), (70, 50), (40, 80)]
+
+OTHER = "with torch.cuda.stream(torch.cuda.Stream()):"
+#: (function, [(right, wrong)], the fakes' reason) by mistake.
+MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
+    # --- events -------------------------------------------------------------------------------------------------------
+    "the ready event is recorded on the default stream": (
+        (CudaJob, "_record_ready"),
+        [("self._ready.record()", "self._ready.record(torch.cuda.default_stream())")],
+        r"a consumer on stream 0 does not wait for the launch on stream \d",
+    ),
+    "the ready event is recorded where the producer's stream is not current": (
+        (CudaProducer, "produce"),
+        [("        job.finish_run(", "    job.finish_run(")],
+        r"a consumer on stream 0 does not wait for the launch on stream \d",
+    ),
+    "the ready event comes before the labels": (
+        (CudaJob, "_record_ready"),
+        [
+            ("self._ready = torch.cuda.Event()\n    self._ready.record()", ""),
+            ("    if self", "    self._ready = torch.cuda.Event()\n    self._ready.record()\n    if self"),
+        ],
+        r"a consumer on stream 0 does not wait for the copy on stream \d",
+    ),
+    "the ready event is not recorded": (
+        (CudaJob, "_record_ready"),
+        [("self._ready.record()", "pass")],
+        "an event that was never recorded",
+    ),
+    "the consumer does not wait": (
+        (CudaJob, "take"),
+        [("super()", "super(CudaJob, self)"), ("current.wait_event(self._ready)", "pass")],
+        r"a consumer on stream 0 does not wait for the launch on stream \d",
+    ),
+    "the allocator learns the producer's stream": (
+        (CudaJob, "take"),
+        [
+            ("super()", "super(CudaJob, self)"),
+            ("record_stream(current)", "record_stream(self.pipeline.producer.stream)"),
+        ],
+        "record_stream on stream .*, which made the tensor",
+    ),
+    # --- streams ------------------------------------------------------------------------------------------------------
+    "the batch is queued on the default stream": (
+        (CudaProducer, "produce"),
+        [("with torch.cuda.stream(self.stream):", "with torch.cuda.device(self.device):")],
+        r"a launch on stream 0 does not wait for the decode on stream \d",
+    ),
+    "the launches are on the default stream": (
+        (cuda.CudaExecutor, "run"),
+        [("torch.cuda.current_stream(device).cuda_stream", "0")],
+        "a launch is not on torch's current stream",
+    ),
+    "the tables are uploaded on another stream": (
+        (Workspace, "_copy_to_device"),
+        [("    return", f"    {OTHER}\n        return")],
+        r"a launch on stream \d does not wait for the copy on stream \d",
+    ),
+    "the labels are uploaded on another stream": (
+        (CudaJob, "_record_ready"),
+        [("if self.config.uploads_labels:", OTHER)],
+        r"a consumer on stream 0 does not wait for the copy on stream \d",
+    ),
+    "the decoder is given stream 0": (
+        (CudaProducer, "_decode"),
+        [("self.stream.cuda_stream", "0")],
+        "decoding: stream 0 is the default stream",
+    ),
+    "the decoder is primed on stream 0": (
+        (CudaProducer, "_open_decoder"),
+        [("self.stream.cuda_stream", "0")],
+        "priming: stream 0 is the default stream",
+    ),
+    "slots are wrapped for stream 0": (
+        (Slot, "reallocate"),
+        [("self._stream.cuda_stream", "0")],
+        "wrapping: stream 0 is the default stream",
+    ),
+    # --- memory -------------------------------------------------------------------------------------------------------
+    "the arena is reused without waiting": (
+        (CudaProducer, "produce"),
+        [("arena.free.synchronize()", "pass")],
+        r"decoding into a slot: the CPU has not waited for the launch on stream \d",
+    ),
+    "the arena's event comes before the launches": (
+        (CudaProducer, "produce"),
+        [
+            ("arena.free.record(self.stream)", "pass"),
+            ('clock.at("augment")', 'clock.at("augment"); arena.free.record(self.stream)'),
+        ],
+        r"decoding into a slot: the CPU has not waited for the launch on stream \d",
+    ),
+    "shared memory is not asked for": (
+        (kernel_loading, "load_functions"),
+        [("function.max_dynamic_shared_size_bytes = shared_memory_limit(device_index)", "pass")],
+        f"bytes of shared memory, but {DEFAULT_SHARED_BYTES} are granted",
+    ),
+    # --- devices ------------------------------------------------------------------------------------------------------
+    "a module is loaded with another device current": (
+        (kernel_loading, "load_functions"),
+        [(", torch.cuda.device(device_index):", ":")],
+        "loading a module: GPU 0 is current",
+    ),
+    "a kernel is launched with another device current": (
+        (cuda.CudaExecutor, "run"),
+        [("with torch.cuda.device(device):", "with torch.cuda.device(0):")],
+        "a launch: GPU 0 is current",
+    ),
+    "the producer's thread keeps another device": (
+        (CudaProducer, "_prepare"),
+        [("torch.cuda.set_device(self.device)", "pass")],
+        "opening a decoder: GPU 0 is current",
+    ),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The images of five batches of four: the arenas of the first two grow, and growing waits for the stream."""
+    paths = [str(tmp_path / f"{i}.png") for i in range(20)]
+    for i, path in enumerate(paths):
+        Image.new("RGB", SIZES[i % 4], (i, 2 * i, 3 * i)).save(path)
+    return paths
+
+
+def edit(monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], edits: list[tuple[str, str]]) -> None:
+    """Replaces a function by one with edited source."""
+    owner, name = place
+    function = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    for right, wrong in edits:
+        assert source.count(right) == 1, f"{right!r} comes {source.count(right)} times in {name}"
+        source = source.replace(right, wrong)
+    made: dict[str, Any] = {}
+    code = compile(f"from __future__ import annotations\n{source}", f"<{name} with a mistake>", "exec")
+    exec(code, vars(sys.modules[function.__module__]), made)
+    monkeypatch.setattr(owner, name, made[name])
+
+
+def test_without_a_mistake_the_loader_works(loader_on, files, fake):
+    assert [len(batch.images) for batch in loader_on(True, files, CHAIN, batch_size=4)] == [4] * 5
+    producer = next(stream for stream in fake.torch.driver.streams.values())
+    assert producer.work == ["decode", *["decode", "copy", "launch", "launch", "copy"] * 5]
+    assert not fake.torch.consumer.work
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_fakes_refuse(loader_on, files, monkeypatch, mistake):
+    place, edits, reason = MISTAKES[mistake]
+    edit(monkeypatch, place, edits)
+    with pytest.raises(AssertionError, match=reason):
+        list(loader_on(True, files, CHAIN, batch_size=4))
+
+
+def test_a_launch_makes_its_device_current(fake, monkeypatch):
+    """On a user's thread, too, where another device is current."""
+    image = torch.zeros((5, 6, 3), dtype=torch.uint8).numpy()
+    tables = plan_for(image).compile(Type.UINT8, Layout.HWC)
+    run(tables, [image], 3)
+    edit(monkeypatch, (cuda.CudaExecutor, "run"), [("with torch.cuda.device(device):", "if True:")])
+    with pytest.raises(AssertionError, match="a launch: GPU 0 is current"):
+        run(tables, [image], 3)
+
+
+def test_a_consumer_on_a_side_stream(loader_on, files, fake):
+    """That stream waits for the events, and the allocator learns it. The default stream stays out of it."""
+    side = fake.torch.cuda.Stream(1)
+    with fake.torch.cuda.stream(side):
+        batches = list(loader_on(True, files, CHAIN, batch_size=4))
+    assert len(side.waited) == 5 and len(side.recorded) == 10 == 2 * len(batches)
+    assert not fake.torch.consumer.waited and not fake.torch.consumer.recorded
