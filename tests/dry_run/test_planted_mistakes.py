@@ -41,7 +41,8 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     "the ready event is recorded where the producer's stream is not current": (
         (CudaProducer, "produce"),
         [("        job.finish_run(", "    job.finish_run(")],
-        r"a consumer on stream 0 does not wait for the launch on stream \d",
+        # The labels are copied on the default stream then, too.
+        r"a consumer on stream 0 does not wait for the launch on stream \d|stream 0, which made the tensor",
     ),
     "the ready event comes before the labels": (
         (CudaJob, "_record_ready"),

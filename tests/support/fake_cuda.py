@@ -82,7 +82,7 @@ class FakeTorch:
     def empty(self, shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
         memory = torch.empty(shape, dtype=dtype)
         self.allocations.append(("pinned" if pin_memory else "device", memory.nbytes))
-        self.driver.allocate(memory.data_ptr())
+        self.driver.allocate(memory)
         return memory
 
     def replace_copies(self, replace: Callable[[Any, str, Any], None]) -> None:

@@ -50,6 +50,7 @@ class FakeDriver:
     Attributes:
         gpu: the index of the loader's GPU. Tensors of fakes are in host memory, so "cpu" means this GPU, too.
         memory: the last use of each allocation, by its address; None before the first use.
+        freed: addresses of allocations that no tensor holds; memory of other libraries may lie there now.
         finished: how much work of each stream the CPU knows to be finished, by the stream's handle.
     """
 
@@ -59,6 +60,7 @@ class FakeDriver:
         self.streams: weakref.WeakValueDictionary[int, FakeStream] = weakref.WeakValueDictionary()
         self.handles = itertools.count(1)
         self.memory: dict[int, Use | None] = {}
+        self.freed: set[int] = set()
         self.finished: Counter[int] = Counter()
         self.thread = threading.local()
 
@@ -134,20 +136,26 @@ class FakeDriver:
         assert stream is not None and stream.device.index == self.gpu, f"{what}: GPU {self.gpu} has no stream {handle}"
         return stream
 
-    def allocate(self, address: int) -> None:
+    def allocate(self, tensor: torch.Tensor) -> None:
         """Forgets the uses of a former allocation. torch's allocator reuses its memory on the same stream alone."""
+        address = tensor.data_ptr()
         use = self.memory.get(address)
         if use is None or use.stream != self.current_stream(self.gpu).cuda_stream:
             self.memory[address] = None
+        self.freed.discard(address)
+        weakref.finalize(tensor.untyped_storage(), self.freed.add, address)
+
+    def last_use(self, address: int) -> Use | None:
+        return None if address in self.freed else self.memory.get(address)
 
     def use(self, address: int, stream: FakeStream) -> None:
         """The work queued last on the stream uses an allocation; other addresses are ignored."""
-        if address in self.memory:
+        if address in self.memory and address not in self.freed:
             self.memory[address] = Use(stream.cuda_stream, len(stream.work), stream.work[-1])
 
     def check_order(self, address: int, stream: FakeStream, what: str) -> None:
         """Raises unless the stream's next work comes after the allocation's last use."""
-        if (use := self.memory.get(address)) is None or use.stream == stream.cuda_stream:
+        if (use := self.last_use(address)) is None or use.stream == stream.cuda_stream:
             return
         assert max(stream.follows[use.stream], self.finished[use.stream]) >= use.position, (
             f"{what} on stream {stream.cuda_stream} does not wait for the {use.work} on stream {use.stream}"
@@ -155,7 +163,7 @@ class FakeDriver:
 
     def check_idle(self, address: int, what: str) -> None:
         """Raises unless the CPU has waited for the allocation's last use."""
-        if (use := self.memory.get(address)) is not None:
+        if (use := self.last_use(address)) is not None:
             finished = self.finished[use.stream] >= use.position
             assert finished, f"{what}: the CPU has not waited for the {use.work} on stream {use.stream}"
 
@@ -196,7 +204,7 @@ class FakeStream:
     def record(self, tensor: torch.Tensor) -> None:
         """As `tensor.record_stream(self)`."""
         address = tensor.data_ptr()
-        use = driver().memory.get(address)
+        use = driver().last_use(address)
         made_here = use is not None and use.stream == self.cuda_stream
         assert not made_here, f"record_stream on stream {self.cuda_stream}, which made the tensor, tells nothing"
         driver().check_order(address, self, "a consumer")
