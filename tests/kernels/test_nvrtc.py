@@ -70,7 +70,7 @@ def test_compiles_without_spills(arch, record_property):
     assert cubin[:4] == b"\x7fELF" and b"augment" in cubin and len(cubin) == elf_end(cubin)
     record_property("cubin_bytes", len(cubin))
     kernels = usage(log)
-    record_property("usage", kernels)
+    record_property("usage", str(kernels))
     limits = {"augment": 128, "resample": 80}  # 4 and 6 blocks of 128 threads fit on a multiprocessor
     assert kernels.keys() == limits.keys(), log
     for name, used in kernels.items():

@@ -43,7 +43,7 @@ def test_registers_and_local_memory(name, record_property):
         ((kernel, used),) = usage(log).items()
         assert kernel == entry and used.stack == used.spilled == 0, log
         found.append((used.registers, instructions(code, entry)))
-    record_property("usage", found)
+    record_property("usage", str(found))
     assert len(found) == len(BUDGETS[name])
     for used, budget in zip(found, BUDGETS[name], strict=True):
         assert used[0] <= budget[0] and used[1] <= budget[1], f"{found} of {BUDGETS[name]}"
