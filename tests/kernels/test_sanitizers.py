@@ -83,7 +83,7 @@ ACCESSES = {
     "read": ("cpu/resample.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "of size"),
     "write": ("cpu/store.h", "plane = {int64(sample.y.out) * sample.x.out <> int64(sample.y.out) * sample.x.out + 1};",
               "WRITE of size"),
-    "division": ("core/pixel_block.h", "if ({border == EDGE || n == 1 <> border == EDGE})", "division by zero"),
+    "division": ("core/pixel_block.h", "if ({is<Borders>(border, EDGE) || n == 1 <> is<Borders>(border, EDGE)})", "division by zero"),
     "conversion": ("core/pixel_block.h", "return int({clamp(value * scale + 0.5f, 0.0f, 255.0f) <> value * 1e12f});",
                    "outside the range"),
     "warp": ("core/warp_points.h", "left, {right - left - taps <> right - left - taps + 1})", "READ of size"),
