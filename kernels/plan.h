@@ -96,3 +96,19 @@ struct Op {
     float limit;  // clamps the result to [0, limit]; negative: no clamp
     float unused[3];
 };
+
+// A decoded video frame and the part of it that becomes RGB pixels.
+struct YuvImage {
+    uint64 y, u, v;           // addresses of the planes' first samples; u = 0: gray
+    int64 y_pitch, uv_pitch;  // bytes from one row to the next
+    int height, width;        // of the luma plane
+    int sample_bytes;         // 1, or 2 for more than 8 bits
+    int uv_step;              // samples from one U, or V, to the next: 1, or 2 where they alternate
+    int shift_y, shift_x;     // log2 of chroma subsampling, 0 or 1
+    int cosited;              // whether chroma columns lie on even luma columns (MPEG-2), or between two (MPEG-1)
+    float y_offset, y_scale, uv_offset;
+    float red_v, green_u, green_v, blue_u;
+    int top, left, rows, columns;     // the part, as stored
+    uint64 target;                    // address of the part's first pixel, three bytes
+    int64 target_row, target_column;  // bytes from one stored row, or column, to the next, in the target
+};

@@ -79,6 +79,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64]
     lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]
     lib.cuaug_interleave.restype = None
+    lib.cuaug_convert_yuv.argtypes, lib.cuaug_convert_yuv.restype = [i32, pointer, i64], None
     lib.cuaug_draw.argtypes = [i32, u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, *[i64] * 3, pointer]

@@ -25,6 +25,7 @@ __all__ = [
     "RAW_SAMPLE",
     "SAMPLE",
     "WARP_FILTERS",
+    "YUV_IMAGE",
     "Border",
     "Filter",
     "Layout",
@@ -140,7 +141,7 @@ def _parse_struct(name: str) -> np.dtype[Any]:
 
 _DTYPES["Axis"] = AXIS = _parse_struct("Axis")
 _DTYPES["Grid"] = GRID = _parse_struct("Grid")
-SAMPLE, OP = _parse_struct("Sample"), _parse_struct("Op")
+SAMPLE, OP, YUV_IMAGE = _parse_struct("Sample"), _parse_struct("Op"), _parse_struct("YuvImage")
 
 # NumPy copies rows of a structured type field by field, but opaque rows as bytes: ten times as fast. It also creates
 # arrays of them faster.

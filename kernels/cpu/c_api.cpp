@@ -124,6 +124,18 @@ EXPORT void cuaug_draw(int isa, uint32_t key0, uint32_t key1, const int64_t* ind
     baseline::draw(key0, key1, index, n, position, first, count, low, span, out);
 }
 
+// Converts parts of video frames to RGB. images: [count] YuvImage
+EXPORT void cuaug_convert_yuv(int isa, const void* images, int64_t count) {
+#ifdef CUAUG_HAS_AVX512
+    if (isa == 2) return avx512::convert_yuv_images(images, count);
+#endif
+#ifdef CUAUG_HAS_AVX2
+    if (isa == 1) return avx2::convert_yuv_images(images, count);
+#endif
+    (void)isa;
+    baseline::convert_yuv_images(images, count);
+}
+
 // out [3]: bytes of Sample, Axis and Op, to check Python's dtypes.
 EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }

@@ -22,6 +22,7 @@
 namespace CUAUG_ISA {
 
 #include "core/augment.h"
+#include "cpu/yuv_rows.h"
 
 namespace {
 
@@ -219,6 +220,15 @@ void interleave(const void* planes, int64_t plane_bytes, int64_t pixels, int byt
         interleave_values<uint8>(planes, plane_bytes, pixels, out);
     else
         interleave_values<float>(planes, plane_bytes, pixels, out);
+}
+
+void convert_yuv_images(const void* images, int64_t count) {
+    const YuvImage* const frames = static_cast<const YuvImage*>(images);
+    for (int64_t i = 0; i < count; ++i)
+        if (frames[i].sample_bytes == 1)
+            convert_yuv<uint8>(frames[i]);
+        else
+            convert_yuv<uint16>(frames[i]);
 }
 
 void sizes(int64_t* out) {

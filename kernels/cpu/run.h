@@ -19,6 +19,7 @@ struct Image {
     void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,       \
               int64_t count, double low, double span, double* out);                                                   \
     void interleave(const void* planes, int64_t plane_bytes, int64_t pixels, int bytes, void* out);                   \
+    void convert_yuv_images(const void* images, int64_t count);                                                       \
     void sizes(int64_t* out);                                                                                         \
     }
 CUAUG_DECLARE(baseline)

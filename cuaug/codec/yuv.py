@@ -1,0 +1,159 @@
+"""Converts parts of decoded video frames to RGB: chroma upsampling and the colour matrix run in the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._runtime.native import BEST_ISA, address, library
+from cuaug.codec.exif import Region, orient_region
+from cuaug.codec.sniff import swaps_axes
+from cuaug.plan.layout import YUV_IMAGE
+
+__all__ = ["FORMATS", "PixelFormat", "VideoFrame", "color_coefficients", "convert_frames", "describe_frames"]
+
+
+@dataclass(frozen=True)
+class PixelFormat:
+    """How a format of FFmpeg stores its samples.
+
+    Attributes:
+        bits: per sample.
+        shift_y, shift_x: log2 of the chroma subsampling.
+        interleaved: one plane holds U and V in turns.
+        low_bits: unused bits below each sample, as in p010.
+        gray: there is no chroma.
+    """
+
+    bits: int
+    shift_y: int
+    shift_x: int
+    interleaved: bool = False
+    low_bits: int = 0
+    gray: bool = False
+
+
+#: Formats that the kernel reads, by FFmpeg's name. yuvj formats have full range.
+FORMATS = {
+    "yuv420p": PixelFormat(8, 1, 1),
+    "yuv422p": PixelFormat(8, 0, 1),
+    "yuv444p": PixelFormat(8, 0, 0),
+    "yuvj420p": PixelFormat(8, 1, 1),
+    "yuvj422p": PixelFormat(8, 0, 1),
+    "yuvj444p": PixelFormat(8, 0, 0),
+    "nv12": PixelFormat(8, 1, 1, interleaved=True),
+    "yuv420p10le": PixelFormat(10, 1, 1),
+    "yuv422p10le": PixelFormat(10, 0, 1),
+    "yuv444p10le": PixelFormat(10, 0, 0),
+    "p010le": PixelFormat(10, 1, 1, interleaved=True, low_bits=6),
+    "gray": PixelFormat(8, 0, 0, gray=True),
+    "gray10le": PixelFormat(10, 0, 0, gray=True),
+}
+
+# (Kr, Kb) of the matrices: ITU-R BT.601, BT.709, BT.2020 with non-constant luminance, SMPTE 240M, FCC.
+_WEIGHTS = {
+    "bt601": (0.299, 0.114),
+    "bt709": (0.2126, 0.0722),
+    "bt2020": (0.2627, 0.0593),
+    "smpte240m": (0.212, 0.087),
+    "fcc": (0.30, 0.11),
+}
+
+
+@dataclass
+class VideoFrame:
+    """A decoded frame.
+
+    Attributes:
+        planes: (address, bytes from one row to the next) of each plane: Y, U and V; Y and UV; or Y.
+        height, width: of the luma plane, as stored.
+        format: FFmpeg's name, a key of `FORMATS`.
+        matrix: a key of `color_coefficients`: "bt601", "bt709", "bt2020", "smpte240m" or "fcc".
+        full_range: whether luma spans [0, 255] instead of [16, 235].
+        cosited: whether chroma columns lie on even luma columns, as MPEG-2, H.264 and HEVC have it by default.
+        owner: keeps the memory alive.
+    """
+
+    planes: Sequence[tuple[int, int]]
+    height: int
+    width: int
+    format: str
+    matrix: str
+    full_range: bool
+    cosited: bool
+    owner: Any
+
+
+@cache
+def color_coefficients(matrix: str, bits: int, low_bits: int, full_range: bool) -> dict[str, float]:
+    """The coefficients of `YuvImage` for samples of `bits` bits.
+
+    Source: ITU-R BT.601-7, BT.709-6 and BT.2020-2: E'Y = Kr R + Kg G + Kb B, scaled to [16, 235] and [16, 240] in
+    limited range.
+    """
+    red, blue = _WEIGHTS[matrix]
+    green = 1.0 - red - blue
+    unit = 2.0 ** (bits - 8 + low_bits)  # one 8-bit level
+    if full_range:
+        largest = (2.0**bits - 1) * 2.0**low_bits
+        luma, chroma, offset = 255.0 / largest, 255.0 / largest, 0.0
+    else:
+        luma, chroma, offset = 255.0 / (219.0 * unit), 255.0 / (224.0 * unit), 16.0 * unit
+    return {
+        "y_offset": offset,
+        "y_scale": luma,
+        "uv_offset": 128.0 * unit,
+        "red_v": chroma * 2 * (1 - red),
+        "green_u": -chroma * 2 * (1 - blue) * blue / green,
+        "green_v": -chroma * 2 * (1 - red) * red / green,
+        "blue_u": chroma * 2 * (1 - blue),
+    }
+
+
+def describe_frames(
+    frames: Sequence[VideoFrame], region: Region, targets: Sequence[int], pitch: int, *, orientation: int = 1
+) -> NDArray[Any]:
+    """Rows of `YuvImage` that write a displayed region of each frame to packed RGB.
+
+    Args:
+        frames: of one video.
+        region: y0, x0, y1, x1 of the displayed image.
+        targets: addresses of the region's first displayed pixel.
+        pitch: bytes from one displayed row to the next.
+        orientation: the EXIF orientation that turns stored frames into displayed ones.
+    """
+    rows = np.zeros(len(frames), dtype=YUV_IMAGE)
+    for row, frame, target in zip(rows, frames, targets, strict=True):
+        form, matrix = FORMATS[frame.format], frame.matrix
+        bytes_per_sample = 1 if form.bits == 8 else 2
+        (row["y"], row["y_pitch"]), *chroma = frame.planes
+        if not form.gray:
+            row["u"], row["uv_pitch"] = chroma[0]
+            row["v"] = chroma[0][0] + bytes_per_sample if form.interleaved else chroma[1][0]
+        row["height"], row["width"], row["sample_bytes"] = frame.height, frame.width, bytes_per_sample
+        row["uv_step"], row["cosited"] = 1 + form.interleaved, frame.cosited
+        row["shift_y"], row["shift_x"] = form.shift_y, form.shift_x
+        full = frame.full_range or frame.format.startswith("yuvj")
+        for name, value in color_coefficients(matrix, form.bits, form.low_bits, full).items():
+            row[name] = value
+        size = (frame.width, frame.height) if swaps_axes(orientation) else (frame.height, frame.width)
+        top, left, bottom, right = orient_region(region, size, orientation, inverse=True)
+        row["top"], row["left"], row["rows"], row["columns"] = top, left, bottom - top, right - left
+        # Where the stored region's first row and column come to lie, and the way from there.
+        y0, x0, *_ = orient_region((top, left, top + 1, left + 1), (frame.height, frame.width), orientation)
+        row["target"] = target + (y0 - region[0]) * pitch + 3 * (x0 - region[1])
+        down = orient_region((top + 1, left, top + 2, left + 1), (frame.height, frame.width), orientation)
+        across = orient_region((top, left + 1, top + 1, left + 2), (frame.height, frame.width), orientation)
+        row["target_row"] = (down[0] - y0) * pitch + 3 * (down[1] - x0)
+        row["target_column"] = (across[0] - y0) * pitch + 3 * (across[1] - x0)
+    return rows
+
+
+def convert_frames(rows: NDArray[Any]) -> None:
+    """Run the conversion of `describe_frames` on the calling thread, without the GIL."""
+    library.cuaug_convert_yuv(BEST_ISA, address(rows), len(rows))
