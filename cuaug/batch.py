@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils._pytree import register_pytree_node
@@ -17,11 +17,33 @@ from cuaug.labels import collate, empty_labels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Batch", "collate", "each_tensor", "empty_labels"]
+__all__ = ["Batch", "ClipFrames", "collate", "each_tensor", "empty_labels"]
 
 _MISSING: Any = object()
 # What a batch knows besides its images and labels. `digest` and `paths` are computed on first use.
-_FIELDS = ("indices", "valid", "epoch", "params", "digest", "paths", "normalization")
+_FIELDS = ("indices", "valid", "epoch", "params", "digest", "paths", "normalization", "clips")
+
+
+class ClipFrames(NamedTuple):
+    """Which frames of their videos N clips hold; all tensors are on the CPU.
+
+    Attributes:
+        timestamps: (N, T) float64, when each frame is shown, in seconds from the video's beginning.
+        numbers: (N, T) int64, numbers of the frames in their video, in the order of presentation.
+        padding: (N, T) bool, frames that repeat because the video, or its range, is too short.
+    """
+
+    timestamps: torch.Tensor
+    numbers: torch.Tensor
+    padding: torch.Tensor
+
+    @classmethod
+    def stack(cls, clips: Sequence[ClipFrames | None], count: int) -> ClipFrames | None:
+        """The first `count` of several clips, of (T,) each; None for images."""
+        given = [clip for clip in clips if clip is not None]
+        if not given:
+            return None
+        return cls(*(torch.stack(column)[:count] for column in zip(*given, strict=True)))
 
 
 class Batch(tuple[torch.Tensor, Any]):
@@ -39,6 +61,7 @@ class Batch(tuple[torch.Tensor, Any]):
         digest: 16 hex digits of the seed, the epoch, the indices and the parameters of all transforms. It is equal on
             every machine, for the same data, and costs a few milliseconds.
         normalization: (mean, std) of the chain's last Normalize, which `show` undoes; None if there is none.
+        clips: the `ClipFrames` of video clips; None for images.
         params(): the applied transforms and parameters of each sample, as in `Compose.trace`; empty lists on copies.
         to(device): a copy of the batch on a device.
         copy_into(images, labels): copies the batch into the static inputs of a CUDA graph.
@@ -60,6 +83,7 @@ class Batch(tuple[torch.Tensor, Any]):
         digest: str
         params: Callable[[], list[list[dict[str, Any]]]]
         normalization: tuple[Sequence[float], Sequence[float]] | None
+        clips: ClipFrames | None
     else:
         images = property(itemgetter(0))
         labels = property(itemgetter(1))
@@ -88,6 +112,7 @@ class Batch(tuple[torch.Tensor, Any]):
         digest: str | Callable[[], str] | None = None,
         paths: Sequence[str | None] | Callable[[], list[str | None]] | None = None,
         normalization: tuple[Sequence[float], Sequence[float]] | None = None,
+        clips: ClipFrames | None = None,
     ) -> Batch:
         if labels is _MISSING:  # one argument, as for tuple: trainers rebuild batches by `type(batch)(elements)`
             if isinstance(images, torch.Tensor):
@@ -99,6 +124,7 @@ class Batch(tuple[torch.Tensor, Any]):
         rows = images if isinstance(images, list) else each_tensor(images)[0]
         batch.params = params or (lambda: [[] for _ in rows])
         batch.normalization = normalization
+        batch.clips = clips
         return batch
 
     def _fields_given(self) -> dict[str, Any]:

@@ -46,6 +46,8 @@ __all__ = ["Loader"]
 log = logging.getLogger("cuaug")
 
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
+# Of clips: the axis of frames.
+_CLIP_LAYOUTS = {"NTCHW": 1, "NCTHW": 2}
 
 
 class Loader:
@@ -74,7 +76,8 @@ class Loader:
         dtype: dtype of the images: torch.uint8, float16, bfloat16 or float32. uint8 values are scaled to [0, 1] for
             floats, and back. None: the dtype of the chain, uint8 unless it has ToDtype or Normalize. `Lambda` at the
             end of a chain receives this dtype.
-        layout: memory format, "NCHW" or "NHWC" (channels last). The shape is (N, C, H, W) either way.
+        layout: of images, their memory format: "NCHW", the default, or "NHWC" (channels last); the shape is
+            (N, C, H, W) either way. Of clips, their shape: "NTCHW", the default, or "NCTHW".
         stack: False for images of any size, as a list of N tensors (C, H, W). Detectors take these.
         threads: worker threads that read and decode, in place of DataLoader's `num_workers`. None: one per CPU of
             this process (affinity and control group count), shared by the ranks of a machine; at most 16 with a GPU.
@@ -125,7 +128,7 @@ class Loader:
         world_size: int | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
-        layout: Literal["NCHW", "NHWC"] = "NCHW",
+        layout: Literal["NCHW", "NHWC", "NTCHW", "NCTHW"] | None = None,
         stack: bool = True,
         threads: int | None = None,
         prefetch: int | None = None,
@@ -178,11 +181,15 @@ class Loader:
             apply_exif=options.apply_exif,
             fancy_upsampling=options.fancy_upsampling,
         )
+        is_clips = getattr(self.source, "clip_sampler", None) is not None
+        layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
+        layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(
             reader=Reader(self.source, options, self.cache, on_gpu=self.device.type != "cpu"),
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
-            layout=_LAYOUTS[one_of("layout", layout, _LAYOUTS)],
+            layout=Layout.CHW if is_clips else _LAYOUTS[layout],
+            time_axis=_CLIP_LAYOUTS[layout] if is_clips else 1,
             stack=flag("stack", stack),
             fancy_upsampling=options.fancy_upsampling,
             index_bytes=options.index_bytes,

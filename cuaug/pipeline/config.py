@@ -48,6 +48,7 @@ class BatchConfig:
     collate: Callable[[list[Any]], Any]
     label_dtypes: LabelDtypes | None = None
     uploads_labels: bool = True
+    time_axis: int = 1
 
     def __post_init__(self) -> None:
         self.check()

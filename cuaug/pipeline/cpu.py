@@ -24,6 +24,7 @@ from cuaug.devices import CpuExecutor
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.buffer_pool import BufferPool
+from cuaug.pipeline.clips import EncodedClip, decode_clip
 from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
@@ -44,7 +45,7 @@ _PIXELS_PER_TASK = 1 << 21  # one image of 1920 x 1080, or eight of 500 x 375: 1
 
 def _samples_per_task(items: Sequence[Item]) -> int:
     """Fewer samples if images are large: at an epoch's end a thread waits for the last task of another."""
-    pixels = sum(item.height * item.width for item in items)
+    pixels = sum(item.height * item.width * getattr(item, "frames", 1) for item in items)
     return max(1, min(SAMPLES_PER_TASK, _PIXELS_PER_TASK * len(items) // pixels))
 
 
@@ -109,15 +110,19 @@ class _CpuJob(Job):
                             decoded_by = self.config.reader.origin_of_decoded
                         clock.count(("decoded_by", decoded_by))
                         # The first row's address: `pixels` has gaps if the decoder decoded more than the region.
-                        source, pitch, (y, x, _, _) = address(pixels[0]), pixels.strides[0], regions[i]
+                        sources = [address(frame[0]) for frame in (pixels if pixels.ndim == 4 else (pixels,))]
+                        pitch, (y, x, _, _), skipped = pixels.strides[-3], regions[i], 0
                         for own_runs, targets in zip(runs, addresses, strict=True):  # a group of channels each
-                            own_runs += [
-                                (row, source, pitch, y, x, targets[row]) for row in range(i * views, (i + 1) * views)
-                            ]
-                            source += getattr(items[i], "group_bytes", 0)
+                            for image, source in enumerate(sources, i * len(sources)):
+                                own_runs += [
+                                    (row, source + skipped, pitch, y, x, targets[row])
+                                    for row in range(image * views, (image + 1) * views)
+                                ]
+                            skipped += getattr(items[i], "group_bytes", 0)
                     for executor, own_runs in zip(executors, runs, strict=True):
                         for row in executor.run_samples(own_runs, max_pixels=self.config.max_pixels):
-                            self.add_error(int(positions[row // views]), DecodeError(_TOO_MUCH_MEMORY))
+                            k = int(positions[row // planned.rows_per_sample])
+                            self.add_error(k, DecodeError(_TOO_MUCH_MEMORY))
                     results.clear()
 
         def finish() -> None:
@@ -134,6 +139,8 @@ class _CpuJob(Job):
         size = min(len(task), self._workers.threads)
         if any(isinstance(items[i], PendingCacheEntry) for i in task):
             size = 1  # its pixels may be in the decoder's memory until the next call
+        if isinstance(items[task.start], EncodedClip):
+            size = 1
         return [task[begin : begin + size] for begin in range(0, len(task), size)]
 
     def _decode(
@@ -141,6 +148,8 @@ class _CpuJob(Job):
     ) -> list[DecodeResult | DecodeError]:
         """Decodes the regions of a group; a PendingCacheEntry is a group of its own."""
         (first, *others) = items
+        if isinstance(first, EncodedClip):
+            return [decode_clip(first, regions[0])]
         if not isinstance(first, PendingCacheEntry):
             return decoder.decode_batch(
                 cast(Sequence[EncodedImage | DecodedImage], items), regions, index=self.pipeline.index

@@ -55,14 +55,15 @@ def batch_digest(
 
 def _table(trace: Trace, count: int) -> NDArray[np.uint8]:
     """(count, bytes) the parameters of each sample's steps."""
-    columns = [column for step in trace.steps for column in _columns(step, count)]
+    columns = [column for step in trace.steps for column in _columns(step, count, trace.frames)]
     return np.concatenate([np.zeros((count, 0), dtype=np.uint8), *columns], axis=1)
 
 
-def _columns(step: Step, count: int) -> list[NDArray[np.uint8]]:
-    acts = np.ones(count * step.views, dtype=bool) if step.where is None else step.where
+def _columns(step: Step, count: int, frames: int) -> list[NDArray[np.uint8]]:
+    rows = count * frames * step.views
+    acts = np.ones(rows, dtype=bool) if step.where is None else step.where
     arrays = [acts, *(step.params[name] for name in sorted(step.params))]
-    return [_bytes(array[: count * step.views], count) for array in arrays]
+    return [_bytes(array[:rows], count) for array in arrays]
 
 
 def _bytes(array: NDArray[Any], count: int) -> NDArray[np.uint8]:

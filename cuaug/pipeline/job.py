@@ -252,7 +252,11 @@ class Job:
                 return
             clock.at("parse")
             task_labels = labels[positions.start : positions.stop]
-            self._items[positions.start : positions.stop] = reader.parse(indices, data, task_labels, clock, errors)
+            draws = self._samples.draw_clips(positions, reader.clip_sampler)
+            items = reader.parse(indices, data, task_labels, clock, errors, draws)
+            self._items[positions.start : positions.stop] = items
+            if reader.clip_sampler is not None:
+                self._samples.set_clips(positions, items)
             for i in list(errors):
                 self.add_error(positions[i], errors.pop(i))  # no variable keeps it: its traceback has this frame
             if reader.labels.may_read(task_labels):

@@ -16,6 +16,7 @@ from cuaug.limits import DEFAULT_MAX_PIXELS
 from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type, count_groups, is_rgb_or_gray
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetNameError, Targets
+from cuaug.targets.clips import ClipTargets
 from cuaug.transforms import Compose
 
 __all__ = ["Planned", "UnfitSamplesError", "plan_samples", "size_mismatch"]
@@ -45,7 +46,9 @@ class Planned:
     Attributes:
         tables: the compiled plan; its rows are sample-major, views within a sample.
         sources: (2, N) heights and widths of the samples' images.
-        stacks: the output images.
+        stacks: the output images; those of a clip are an image per frame.
+        frames: number of frames of a sample that is a clip; 1 for images.
+        is_clip: whether the samples are clips.
         trace: the recorded parameters.
         counts: `SampleRNG.counts` after planning, from which later segments go on.
         targets: the samples' labels, which may hold boxes, masks and keypoints.
@@ -60,19 +63,26 @@ class Planned:
     stacks: OutputStacks
     trace: Trace
     counts: Mapping[str, int]
-    targets: Targets
+    targets: Targets | ClipTargets
     others: Sequence[CompiledPlan]
     is_rgb8: bool
     to_uint16: bool
     layout: Layout
+    frames: int = 1
+    is_clip: bool = False
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Number of consecutive plan rows of a sample: its frames, each with its views."""
+        return self.frames * self.stacks.count
 
     def regions(self) -> NDArray[np.int64]:
-        """(N, 4) y0, x0, y1, x1: the region of each sample that its views read."""
-        regions, views = self.tables.regions(), self.stacks.count
-        if views == 1:
+        """(N, 4) y0, x0, y1, x1: the region of each sample that its rows read."""
+        regions, count = self.tables.regions(), self.rows_per_sample
+        if count == 1:
             return regions
-        by_view = regions.reshape(-1, views, 4)
-        return np.concatenate([by_view[..., :2].min(axis=1), by_view[..., 2:].max(axis=1)], axis=1)
+        by_row = regions.reshape(-1, count, 4)
+        return np.concatenate([by_row[..., :2].min(axis=1), by_row[..., 2:].max(axis=1)], axis=1)
 
 
 def plan_samples(
@@ -90,7 +100,7 @@ def plan_samples(
     """Plans a chain's first stage for N samples.
 
     Args:
-        items: N items with `height` and `width`.
+        items: N items with `height` and `width`; clips also have `frames`, the same number.
         labels: N labels.
         rng: of the N samples.
         name: the name of the i-th sample, for errors.
@@ -102,6 +112,9 @@ def plan_samples(
         TransformError: the output images have different sizes.
     """
     keys = rng.indices
+    is_clip = hasattr(items[0], "frames")
+    frames = items[0].frames if is_clip else 1
+    rng.is_clip = is_clip
     channels, depth = _pixel_format(items, name)
     if not is_rgb_or_gray(channels):
         layout = Layout.CHW  # each group of channels writes planes of its own
@@ -109,22 +122,29 @@ def plan_samples(
     sources = np.empty((2, len(items)), dtype=np.int64)
     sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
 
-    def repeat_views(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return values if views == 1 else np.repeat(values, views)
+    def repeat_rows(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return values if views * frames == 1 else np.repeat(values, views * frames)
 
-    def plan_rows(rows: slice, group: int = 0) -> tuple[Plan, CompiledPlan, Mapping[str, int], Targets]:
+    def plan_rows(rows: slice, group: int = 0) -> tuple[Plan, CompiledPlan, Mapping[str, int], Targets | ClipTargets]:
         heights, widths = sources[:, rows]
-        targets = Targets(labels[rows], heights, widths, **chain.target_format)
+        targets: Targets | ClipTargets
+        if not is_clip:
+            targets = Targets(labels[rows], heights, widths, **chain.target_format)
+        else:
+            targets = ClipTargets(labels[rows], heights, widths, frames, **chain.target_format)
+        trace = Trace()
+        trace.frames = frames
         plan = Plan(
-            repeat_views(heights),
-            repeat_views(widths),
+            repeat_rows(heights),
+            repeat_rows(widths),
             source_type=Type.UINT8 if depth == np.uint8 else Type.FLOAT32,
             channels=channels,
             group=group,
             views=views,
+            trace=trace,
         )
         targets.attach(plan)
-        row_rng = rng.of(repeat_views(keys[rows]))
+        row_rng = rng.of(repeat_rows(keys[rows]))
         chain.segments[0].plan(plan, row_rng)
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
@@ -147,14 +167,27 @@ def plan_samples(
     sizes = tables.sizes()
     if stack and (k := first_size_mismatch(sizes, views)) is not None:
         prefix = "" if views == 1 else f"view {k % views} of "
-        raise size_mismatch(*((f"{prefix}{name(row // views)}", *sizes[:, row]) for row in (k % views, k)))
+        raise size_mismatch(*((f"{prefix}{name(row // (views * frames))}", *sizes[:, row]) for row in (k % views, k)))
     stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
     others = [fuse_luts(plan_rows(slice(None), group)[1]) for group in range(1, count_groups(plan.channels))]
     # Batch transforms compute with floats, and normalized images are not in [0, 1].
     keeps_depth = target_type is None and plan.target_type is None and len(chain.segments) == 1 and not plan.normalized
     is_rgb8 = channels == 3 and depth == np.uint8
     to_uint16 = depth == np.uint16 and keeps_depth
-    return Planned(fuse_luts(tables), sources, stacks, plan.trace, counts, targets, others, is_rgb8, to_uint16, layout)
+    return Planned(
+        fuse_luts(tables),
+        sources,
+        stacks,
+        plan.trace,
+        counts,
+        targets,
+        others,
+        is_rgb8,
+        to_uint16,
+        layout,
+        frames=frames,
+        is_clip=is_clip,
+    )
 
 
 def _pixel_format(items: Sequence[Any], name: Callable[[int], str]) -> tuple[int, Any]:

@@ -28,11 +28,14 @@ from cuaug.decode_options import DecodeOptions
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
+from cuaug.pipeline.clips import EncodedClip, read_clip
 from cuaug.pipeline.label_reader import LabelReader
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
+from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes, read_files
+from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath
 from cuaug.targets.names import TargetFormat
 from cuaug.transforms import Compose
@@ -43,7 +46,7 @@ __all__ = ["Item", "PendingCacheEntry", "Reader", "plan_shrinking"]
 # Files that are open at once.
 _FILES_AT_ONCE = 8
 # Data that needs no further check.
-_COMMON_TYPES = bytes, np.ndarray
+_COMMON_TYPES = bytes, np.ndarray, ClipRequest
 # The reader keeps the paths of the last samples, for errors, if the source cannot name them.
 _MAX_RECENT_PATHS = 4096
 
@@ -84,7 +87,7 @@ class PendingCacheEntry:
 
 
 #: A sample that can be planned.
-Item = EncodedImage | DecodedImage | PendingCacheEntry | DeviceImage
+Item = EncodedImage | DecodedImage | PendingCacheEntry | DeviceImage | EncodedClip
 
 
 def plan_shrinking(samples: list[PendingCacheEntry]) -> CompiledPlan:
@@ -127,6 +130,8 @@ class Reader:
             lossy=options.lossy,
             path_names=label_path_names(source),
         )
+        #: Chooses the frames of clips, if the source has clips.
+        self.clip_sampler: ClipSampler | None = getattr(source, "clip_sampler", None)
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
         has_path = optional_method(source, "path") is not None
@@ -226,6 +231,7 @@ class Reader:
         labels: Sequence[Any],
         clock: Clock,
         errors: dict[int, DecodeError],
+        draws: NDArray[np.float64] | None = None,
     ) -> list[Item | None]:
         """Parses the headers of some samples; None for a sample without data.
 
@@ -234,7 +240,10 @@ class Reader:
         Args:
             data: each sample's data, or None.
             errors: receives errors by position: not an image, or too large.
+            draws: (n, T) random numbers that choose the frames of clips, if the source has clips.
         """
+        if draws is not None:
+            return self._read_clips(data, draws, errors)
         is_rgb = self._mode == "RGB"
         files = [value if type(value) is bytes and is_rgb else b"" for value in data]
         headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
@@ -251,6 +260,19 @@ class Reader:
                 errors[i] = DecodeError(f"not enough memory: {error}")
             items.append(item)
         return items
+
+    def _read_clips(
+        self, data: Sequence[Any], draws: NDArray[np.float64], errors: dict[int, DecodeError]
+    ) -> list[Item | None]:
+        clips: list[Item | None] = [None] * len(data)
+        for i, request in enumerate(data):
+            try:
+                clips[i] = None if request is None else read_clip(request, draws[i], self._max_pixels)
+            except DecodeError as error:
+                errors[i] = error.with_traceback(None)
+            except OSError as error:
+                errors[i] = self._read_error(error, -1, request.path)
+        return clips
 
     def _make_item(self, index: int, data: Any, label: Any, header: EncodedImage | None, clock: Clock) -> Item:
         item: EncodedImage | DecodedImage | None = header

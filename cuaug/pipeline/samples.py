@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch
+from cuaug.batch import Batch, ClipFrames
 from cuaug.interop import to_uint16
 from cuaug.labels import empty_labels
 from cuaug.pipeline.config import BatchConfig
@@ -19,6 +19,7 @@ from cuaug.pipeline.pictures import PictureArrays
 from cuaug.pipeline.planning import Planned, size_mismatch
 from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
+from cuaug.sampling.clips import ClipSampler
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.execute import run_segments
 from cuaug.transforms.normalization import normalization_of
@@ -45,8 +46,14 @@ class Images(NamedTuple):
         return self.tensors[0] if len(self.tensors) == 1 else tuple(self.tensors)
 
     def of_loader(self, planned: Planned, layout: Layout) -> Images:
-        """The images in the loader's layout, where other images than 8-bit RGB were planned in another form."""
+        """The images in the loader's layout, where other images than 8-bit RGB were planned in another form.
+
+        The frames of clips become stacks (N, T, ...), or (N, V, T, ...) with V views.
+        """
         tensors = self.tensors
+        if planned.is_clip:
+            tensors = [tensor.unflatten(0, (-1, planned.frames)) for tensor in tensors]
+            tensors = [tensor.transpose(1, 2) if tensor.ndim == 6 else tensor for tensor in tensors]
         if planned.to_uint16:
             tensors = [to_uint16(tensor) for tensor in tensors]
         if planned.layout != layout:
@@ -128,6 +135,7 @@ class Samples:
         valid: (n,) False for padding and replacements.
         labels: n labels; None until they are read.
         pictures: the samples' further pictures, by position, until they have moved.
+        clips: the frames of each sample that is a clip.
     """
 
     def __init__(self, epoch: Epoch, rank_slice: RankSlice, partners: int) -> None:
@@ -139,12 +147,26 @@ class Samples:
         self.valid = np.concatenate([rank_slice.valid, np.zeros(partners, dtype=bool)])
         self.labels: list[Any] = [None] * len(self.indices)
         self.pictures: dict[int, PictureArrays] = {}
+        self.clips: list[ClipFrames | None] = [None] * len(self.indices)
         # Each sample's plan trace, and its row there.
         self._traces: list[_PlanTrace | None] = [None] * len(self.indices)
         self._trace_rows = np.zeros(len(self.indices), dtype=np.int64)
 
     def rng(self, positions: NDArray[np.int64]) -> SampleRNG:
         return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[positions])
+
+    def draw_clips(self, positions: range, sampler: ClipSampler | None) -> NDArray[np.float64] | None:
+        """(n, T) random numbers for the frames of the clips at these positions; None for images."""
+        if sampler is None:
+            return None
+        rng = self.rng(np.arange(positions.start, positions.stop))
+        rng.next_transform(sampler)
+        return rng.uniform(sampler.frames)
+
+    def set_clips(self, positions: range, items: Sequence[Any]) -> None:
+        """Stores which frames the clips at these positions hold."""
+        for k, item in zip(positions, items, strict=True):
+            self.clips[k] = None if item is None else item.clip_frames
 
     def set_trace(self, planned: Planned, positions: NDArray[np.int64]) -> None:
         """Stores the trace of a plan of the samples at these positions, in this order."""
@@ -157,6 +179,7 @@ class Samples:
         """Puts replacements at these positions."""
         for i, k in enumerate(positions.tolist()):
             self.labels[k], self._traces[k] = others.labels[i], others._traces[i]
+            self.clips[k] = others.clips[i]
             self._trace_rows[k] = others._trace_rows[i]
             self.indices[k], self.keys[k] = others.indices[i], others.keys[i]
             self.valid[k] = False
@@ -192,6 +215,8 @@ class Samples:
         plans = [(plan.trace, plan.samples) for plan in traces if plan is not None]
         drawn = self.indices[used], self.keys[used], plans, self._trace_rows[used]
         positions = positions[positions < self.own]
+        if config.time_axis != 1:
+            images = images._replace(tensors=[tensor.transpose(-3, -4).contiguous() for tensor in images.tensors])
         collated = config.collate(chain.convert_targets(labels[: max(len(positions), 1)]))
         return Batch(
             images.first(len(positions)).batch_images,
@@ -203,6 +228,7 @@ class Samples:
             digest=functools.partial(batch_digest, self.epoch, *drawn, len(positions), later),
             paths=config.reader.paths(self.indices[positions].tolist()),
             normalization=normalization_of(chain),
+            clips=ClipFrames.stack([self.clips[k] for k in used.tolist()], len(positions)),
         )
 
 

@@ -88,7 +88,7 @@ class Plan:
         self._normalized = normalized
         self._table = PassTable(sizes, source_type)
         self._all = np.arange(sizes.shape[1])
-        self._separate_views = False
+        self._separate_views = self._separate_frames = False
         self._is_exclusive = False  # while a member of `mutually_exclusive` is planned
         #: (N,) samples that hold uint8 levels although `is_float`: their scaling waits for their next operation.
         self._unscaled: NDArray[np.bool_] | None = None
@@ -139,8 +139,30 @@ class Plan:
         """Records a step and lets the transform write it; params have N rows."""
         check_params(transform, params, len(self))
         self._table.step = self.trace.next
-        step = self.trace.record(transform, where, params, len(self), self.views, self._separate_views)
+        separate = self._separate_views, self._separate_frames
+        step = self.trace.record(transform, where, params, len(self), self.views, *separate)
         transform.write(self, step.where, **step.params)
+
+    @property
+    def frame_numbers(self) -> Indices:
+        """(N,) the number of each row's frame within its clip; 0 for images."""
+        return self._all // self.views % self.trace.frames
+
+    def keys_per_frame(self, keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Keys (N, 2) of random numbers, equal for the frames of a clip, made different for each frame."""
+        if self.trace.frames == 1:
+            return keys
+        steps = self.frame_numbers.astype(np.uint32) * np.uint32(0x9E3779B9)
+        return np.stack([keys[:, 0] ^ steps, keys[:, 1]], axis=1)
+
+    @contextlib.contextmanager
+    def separate_frames(self) -> Iterator[None]:
+        """A context whose steps have parameters of their own per frame of a clip."""
+        self._separate_frames = True
+        try:
+            yield
+        finally:
+            self._separate_frames = False
 
     @contextlib.contextmanager
     def separate_views(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ class Step(NamedTuple):
         params: its parameters, (N, ...) each.
         views: consecutive rows that belong to one image.
         per_view: each view has its own parameters.
+        per_frame: each frame of a clip has its own parameters.
     """
 
     transform: str
@@ -37,6 +38,7 @@ class Step(NamedTuple):
     params: Mapping[str, NDArray[Any]]
     views: int = 1
     per_view: bool = False
+    per_frame: bool = False
 
 
 class Trace:
@@ -75,41 +77,32 @@ class Trace:
         count: int,
         views: int = 1,
         per_view: bool = False,
+        per_frame: bool = False,
     ) -> Step:
         """Adds the next step, of `count` rows: the drawn one, or the one to replay."""
-        step = Step(type(transform).__name__, where, params, views, per_view)
+        step = Step(type(transform).__name__, where, params, views, per_view, per_frame)
         if self._replay is not None:
             step = self._replay.replace(self.next, step, count, self.frames)
         self.steps.append(step)
         return step
 
     def params(self, count: int) -> list[list[dict[str, Any]]]:
-        """The steps of each of the first `count` images, as plain numbers and lists.
+        """The steps of each of the first `count` images or clips, as plain numbers and lists.
 
-        A step is {"step", "transform", "params"}; steps of `MultiView` also have "view".
+        A step is {"step", "transform", "params"}; steps of `MultiView` also have "view", those of `PerFrame` "frame".
         """
-        if self.frames > 1:
-            return self._of_first_frames(count)
         images: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         for number, step in enumerate(self.steps, self.first):
-            views = step.views if step.per_view else 1
-            rows = slice(0, count * step.views, 1 if step.per_view else step.views)
+            frames, views = self.frames if step.per_frame else 1, step.views if step.per_view else 1
+            first = np.arange(count)[:, None, None] * self.frames + np.arange(frames)[:, None]
+            rows = (first * step.views + np.arange(views)).ravel()
             columns = {name: values[rows].tolist() for name, values in step.params.items()}
-            for k in range(count * views) if step.where is None else np.flatnonzero(step.where[rows]).tolist():
-                image, view = divmod(k, views)
-                which = {"view": view} if step.per_view else {}
+            for k in range(len(rows)) if step.where is None else np.flatnonzero(step.where[rows]).tolist():
+                image, frame, view = k // (frames * views), k // views % frames, k % views
+                which = ({"frame": frame} if step.per_frame else {}) | ({"view": view} if step.per_view else {})
                 params = {name: values[k] for name, values in columns.items()}
                 images[image].append({"step": number, **which, "transform": step.transform, "params": params})
         return images
-
-    def _of_first_frames(self, count: int) -> list[list[dict[str, Any]]]:
-        single = Trace(first=self.first)
-        for step in self.steps:
-            rows = np.arange(count * step.views) % step.views
-            rows += np.repeat(np.arange(count) * self.frames * step.views, step.views)
-            params = {name: values[rows] for name, values in step.params.items()}
-            single.steps.append(step._replace(where=None if step.where is None else step.where[rows], params=params))
-        return single.params(count)
 
     def check_end(self) -> None:
         """Raises a TransformError if the replay has more steps than the chain."""
@@ -152,6 +145,12 @@ class Replay:
                     f"params: step {number} of image {image} is recorded for {views}, but here are {drawn.views} views "
                     f"that draw {'separately' if drawn.per_view else 'together'}: {_OTHER_CHAIN}"
                 )
+            if ("frame" in step) != drawn.per_frame or not 0 <= step.get("frame", 0) < frames:
+                frame = f"frame {step['frame']}" if "frame" in step else "all frames"
+                raise TransformError(
+                    f"params: step {number} of clip {image} is recorded for {frame}, but here are {frames} frames that "
+                    f"draw {'separately' if drawn.per_frame else 'together'}: {_OTHER_CHAIN}"
+                )
             where[_rows(image, step, drawn.views, frames)] = True
         for name, values in drawn.params.items():
             rows = {
@@ -160,7 +159,7 @@ class Replay:
             params[name] = _with_rows(values, rows, f"step {number}: {name} of {drawn.transform}")
         # A step with a `where` stays one even if it acts on all: Normalize chooses its operations by that.
         acts_on_all = drawn.where is None and bool(where.all())
-        return Step(drawn.transform, None if acts_on_all else where, params, drawn.views, drawn.per_view)
+        return drawn._replace(where=None if acts_on_all else where, params=params)
 
     def check_end(self, count: int) -> None:
         """Raises a TransformError if steps are left after a chain of `count` steps."""
@@ -191,15 +190,15 @@ def is_recorded_step(step: Any) -> bool:
     """Whether `step` has the form that `Trace.params` returns."""
     if not isinstance(step, Mapping) or not {"step", "transform", "params"} <= step.keys():
         return False
-    numbers = step["step"], step.get("view", 0)
+    numbers = step["step"], step.get("view", 0), step.get("frame", 0)
     return all(isinstance(number, int) for number in numbers) and isinstance(step["params"], Mapping)
 
 
 def _rows(image: int, step: Mapping[str, Any], views: int, frames: int) -> list[int]:
     """The plan's rows that a recorded step of an image, or of a clip's frames, fills."""
-    first, count = (step["view"], 1) if "view" in step else (0, views)
-    starts = range(image * frames * views + first, (image + 1) * frames * views, views)
-    return [start + view for start in starts for view in range(count)]
+    which_views = [step["view"]] if "view" in step else range(views)
+    which_frames = [step["frame"]] if "frame" in step else range(frames)
+    return [(image * frames + frame) * views + view for frame in which_frames for view in which_views]
 
 
 def _with_rows(values: NDArray[Any], rows: Mapping[int, Any], name: str) -> NDArray[Any]:

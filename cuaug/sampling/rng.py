@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import BEST_ISA, address, library
+from cuaug.errors import TransformError
 
 __all__ = ["MAX_VIEWS", "REPLACEMENT_POSITION", "SampleRNG", "hash_seed"]
 
@@ -84,6 +85,22 @@ class SampleRNG:
     def for_view(self, numbers: NDArray[np.int64]) -> SampleRNG:
         """Independent draws for views of the same samples; `numbers` are (N,) view numbers below `MAX_VIEWS`."""
         return self.of(self.indices + (numbers + 1) * _STRIDE)
+
+    def for_frame(self, numbers: NDArray[np.int64], views: int) -> SampleRNG:
+        """Independent draws for the frames of the same clips.
+
+        Args:
+            numbers: (N,) frame numbers.
+            views: number of views of a clip, which `for_view` may have told apart already.
+
+        Raises:
+            TransformError: too many frames.
+        """
+        if numbers.max(initial=0) * (views + 1) >= MAX_VIEWS:
+            raise TransformError(f"PerFrame draws for at most {MAX_VIEWS // (views + 1)} frames of a clip")
+        rng = self.of(self.indices + numbers * (views + 1) * _STRIDE)
+        rng._repetition = f"{self._repetition}/frame"
+        return rng
 
     def repetition(self, number: int) -> SampleRNG:
         """Independent draws for the same transforms, planned once more: `number` counts from 1."""

@@ -13,6 +13,7 @@
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
 | `DataFrame` | a pandas DataFrame with a column of paths | |
 | `FromDataset` | a torch Dataset, or any object with len() and items by index | |
+| `Videos` | clips of video files | `cuaug[video]` |
 | `Remote` | URLs: http, https, s3, gs and others | `cuaug[remote]` |
 | `ChecksumSource` | another source, and verifies its bytes | |
 
@@ -37,6 +38,7 @@ from cuaug.sources.remote import Remote
 from cuaug.sources.source import Source, label_path_names, optional_method
 from cuaug.sources.tar_shards import TarShards
 from cuaug.sources.tfrecord import TFRecord
+from cuaug.sources.videos import Videos
 
 __all__ = [
     "ChecksumSource",
@@ -53,6 +55,7 @@ __all__ = [
     "Source",
     "TFRecord",
     "TarShards",
+    "Videos",
     "label_path_names",
     "open_source",
     "optional_method",

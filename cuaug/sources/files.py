@@ -56,6 +56,8 @@ class Files(ReprMixin):
     """
 
     max_bytes = DEFAULT_MAX_BYTES
+    #: File extensions that `from_directory` looks for.
+    extensions: tuple[str, ...] = EXTENSIONS
 
     def __init__(
         self,
@@ -106,12 +108,12 @@ class Files(ReprMixin):
             )
         folders, files, ancestors = _list_folder(root, frozenset())
         classes = sorted(map(os.path.basename, folders))
-        images = sorted(file for file in files if file.lower().endswith(EXTENSIONS))
+        images = sorted(file for file in files if file.lower().endswith(cls.extensions))
         if not classes and not images:
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
             hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise SourceError(
-                f"{root!r} has no folders and no {', '.join(EXTENSIONS)} file: it should hold one folder of images per "
+                f"{root!r} has no folders and no {', '.join(cls.extensions)} file: it should hold one folder of images per "
                 + "; ".join(["class, or images", *hints])
             )
         if not classes:
@@ -121,9 +123,11 @@ class Files(ReprMixin):
         paths: list[str] = []
         labels: list[int] = []
         for label, name in enumerate(classes):
-            images = images_below(os.path.join(root, name), ancestors)
+            images = images_below(os.path.join(root, name), ancestors, cls.extensions)
             if not images:
-                raise SourceError(f"class folder {os.path.join(root, name)!r} holds no {', '.join(EXTENSIONS)} file")
+                raise SourceError(
+                    f"class folder {os.path.join(root, name)!r} holds no {', '.join(cls.extensions)} file"
+                )
             paths += images
             labels += [label] * len(images)
         return cls(paths, labels, classes)
@@ -236,7 +240,9 @@ def _any_is_url(paths: list[str]) -> bool:
     return any(_urls.is_url("\n".join(paths[i : i + step])) for i in range(0, len(paths), step))
 
 
-def images_below(folder: str, ancestors: FolderIds = frozenset()) -> list[str]:
+def images_below(
+    folder: str, ancestors: FolderIds = frozenset(), extensions: tuple[str, ...] = EXTENSIONS
+) -> list[str]:
     """Lists the images in a folder and its subfolders, sorted by path.
 
     Args:
@@ -249,7 +255,7 @@ def images_below(folder: str, ancestors: FolderIds = frozenset()) -> list[str]:
     pending = [(folder, ancestors)]  # a list: folders may be nested deeper than Python can recurse
     while pending:
         subfolders, files, around = _list_folder(*pending.pop())
-        images += [file for file in files if file.lower().endswith(EXTENSIONS)]
+        images += [file for file in files if file.lower().endswith(extensions)]
         pending += [(subfolder, around) for subfolder in subfolders]
     return sorted(images)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,9 +12,41 @@ from cuaug.image_types import is_clip
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
-from cuaug.transforms.base import Transform, Where
+from cuaug.transforms.base import Transform, Where, check_transforms
+from cuaug.transforms.containers import refuse_batch_transforms
 
-__all__ = ["UniformTemporalSubsample"]
+__all__ = ["PerFrame", "UniformTemporalSubsample"]
+
+
+class PerFrame(Transform):
+    """Apply transforms that draw anew for each frame of a clip.
+
+    Without it, all frames of a clip share their draws; only noise differs from frame to frame.
+
+        T.PerFrame([T.ColorJitter(brightness=0.4), T.RandomErasing()])
+
+    Args:
+        transforms: a transform, or several that follow each other.
+
+    Raises:
+        TransformError: the input is no clip.
+    """
+
+    def __init__(self, transforms: Transform | Sequence[Transform]) -> None:
+        self.transforms = check_transforms([transforms] if isinstance(transforms, Transform) else transforms)
+        refuse_batch_transforms(self, self.transforms)
+        if any(transform.views > 1 for transform in self.transforms):
+            raise TransformError("transforms of PerFrame must each make one image per frame, not several views")
+
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        if not rng.is_clip:
+            raise TransformError(
+                "image: PerFrame needs clips: sources.Videos, a tensor (N, T, C, H, W) or a tv_tensors.Video"
+            )
+        frame_rng = rng.for_frame(plan.frame_numbers, plan.views)
+        with plan.separate_frames():
+            for transform in self.transforms:
+                transform.plan(plan, frame_rng, where)
 
 
 class UniformTemporalSubsample(Transform):

@@ -40,7 +40,7 @@ class GaussianNoise(Transform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         mean, sigma = plan.limit * self.mean, plan.limit * params["sigma"]
         limit = plan.limit if self.clip else -1.0
-        plan.append(operations.noise(len(plan), limit, params["keys"], mean, sigma), where)
+        plan.append(operations.noise(len(plan), limit, plan.keys_per_frame(params["keys"]), mean, sigma), where)
         keep_gray(plan, where)
 
 
@@ -69,8 +69,9 @@ class SaltAndPepper(RandomTransform):
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         # Both operations use the same draws: a pixel below `amount` becomes white, a pixel below `pepper` then black.
+        keys = plan.keys_per_frame(params["keys"])
         for ratio, color in ((params["amount"], plan.limit), (params["pepper"], 0.0)):
-            plan.append(operations.mask(len(plan), ratio, params["keys"], color), where)
+            plan.append(operations.mask(len(plan), ratio, keys, color), where)
 
 
 class ShotNoise(RandomTransform):
@@ -92,5 +93,6 @@ class ShotNoise(RandomTransform):
         return {"keys": rng.keys(), "scale": rng.uniform(None, *self.scale_range)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.append(operations.shot_noise(len(plan), plan.limit, **params), where)
+        keys = plan.keys_per_frame(params["keys"])
+        plan.append(operations.shot_noise(len(plan), plan.limit, keys, params["scale"]), where)
         keep_gray(plan, where)
