@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.extras import require_module
 from cuaug.codec.video_index import VideoIndex, open_container
 from cuaug.codec.yuv import FORMATS, VideoFrame
 from cuaug.errors import DecodeError
-from cuaug.sources._extras import require_module
 
 __all__ = ["VideoDecoder", "thread_video_decoder"]
 
@@ -68,6 +68,10 @@ def thread_video_decoder() -> VideoDecoder:
 class _Decoding:
     """The search for some frames of an open video.
 
+    Decoders report an error for each packet that they cannot decode as a whole. After an open group of pictures they
+    also report the absence of frames that nobody needs. So a packet with an error is doubtful until its frame comes
+    out, and no frame of that run counts while one is.
+
     Attributes:
         found: wanted frames by timestamp.
     """
@@ -77,6 +81,8 @@ class _Decoding:
         self._wanted = sorted(set(wanted))
         self._skips = index.codec in _SKIPPING_CODECS
         self._last_pts = int(index.pts[0])
+        self._doubtful: set[int] = set()
+        self._error = require_module("av", "video").FFmpegError
         self.found: dict[int, VideoFrame] = {}
 
     def place(self) -> str:
@@ -85,41 +91,65 @@ class _Decoding:
         return f"near {seconds:.3f} s"
 
     def run(self) -> None:
-        """Finds all wanted frames."""
+        """Finds all wanted frames.
+
+        Raises:
+            DecodeError: a frame is damaged or does not come out.
+        """
         while len(self.found) < len(self._wanted):
-            first = self._wanted[len(self.found)]
-            key = self._key_before(first)
+            key = self._key_before(self._wanted[len(self.found)])
             # A frame may refer to more than the key frame before it, and a seek may lead too far.
             if not any(self._decode_from(start) for start in dict.fromkeys((key, max(key - 1, -1), -1))):
-                self._last_pts = first
-                raise DecodeError(f"no frame comes out {self.place()}")
+                raise DecodeError(f"damaged {self.place()}: no frame, or no undamaged one, comes out")
 
     def _key_before(self, pts: int) -> int:
         """The number of the last key frame that is not after `pts`; -1: none."""
         return int(np.searchsorted(self._index.keys, pts, side="right")) - 1
 
     def _decode_from(self, key: int) -> bool:
-        """Decodes from a key frame on, or from the beginning for -1; whether the next wanted frame came out."""
-        first = len(self.found)
+        """Decodes from a key frame on, or from the beginning for -1; whether wanted frames came out."""
+        first, frames = len(self.found), self._frames(key)
+        for frame in frames:
+            next_wanted = self._wanted[len(self.found)]
+            if frame.pts > next_wanted:
+                break  # it did not come out
+            if frame.pts == next_wanted:
+                self.found[frame.pts] = self._take(frame)
+                is_last = len(self.found) == len(self._wanted)
+                # A later key frame may be nearer to the next one.
+                if is_last or self._key_before(self._wanted[len(self.found)]) > self._key_before(frame.pts):
+                    break
+        if self._doubtful:
+            end = max(self._doubtful)
+            next((frame for frame in frames if frame.pts > end), None)  # frames come out in the order of presentation
+        if self._doubtful:
+            self._last_pts = min(self._doubtful)
+            for pts in self._wanted[first : len(self.found)]:
+                del self.found[pts]
+        return len(self.found) > first
+
+    def _frames(self, key: int) -> Iterator[Any]:
+        """Frames from a key frame on, in the order of presentation; fills `_doubtful`."""
+        context, wanted, self._doubtful = self._stream.codec_context, set(self._wanted), set()
         start = int(self._index.keys[key]) if key >= 0 else min(int(self._index.pts[0]), 0)
         self._container.seek(start, stream=self._stream)
-        context, wanted = self._stream.codec_context, set(self._wanted)
         for packet in self._container.demux(self._stream):
             if self._skips:
                 context.skip_frame = "DEFAULT" if packet.pts is None or packet.pts in wanted else "NONREF"
-            for frame in packet.decode():
-                self._last_pts = frame.pts if frame.pts is not None else self._last_pts
-                if frame.pts in wanted and frame.pts not in self.found:
-                    if frame.pts != self._wanted[len(self.found)]:
-                        return len(self.found) > first  # an earlier one did not come out
-                    self.found[frame.pts] = self._take(frame)
-                    if len(self.found) == len(self._wanted):
-                        return True
-                    if self._key_before(self._wanted[len(self.found)]) > self._key_before(frame.pts):
-                        return True  # a later key frame is nearer to the next one
-                elif frame.pts is not None and frame.pts > self._wanted[len(self.found)]:
-                    return len(self.found) > first
-        return len(self.found) > first
+            try:
+                frames = packet.decode()
+            except self._error:
+                if packet.pts is None:
+                    raise
+                # Before `start`: an open group of pictures, whose first frames refer to frames before the key frame.
+                if packet.pts >= start:
+                    self._doubtful.add(packet.pts)
+                continue
+            for frame in frames:
+                if frame.pts is not None:
+                    self._last_pts = frame.pts
+                    self._doubtful.discard(frame.pts)
+                    yield frame
 
     def _take(self, frame: Any) -> VideoFrame:
         index = self._index

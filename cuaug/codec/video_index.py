@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.extras import require_module
 from cuaug.codec.sniff import swaps_axes
-from cuaug.errors import DecodeError, SourceError
-from cuaug.sources._extras import require_module
-from cuaug.sources._index import Index, IndexFormat, load_indexes
+from cuaug.errors import DecodeError
 
-__all__ = ["MAX_FRAMES", "VideoIndex", "open_container", "open_index"]
+__all__ = ["MAX_FRAMES", "ORIENTATIONS", "VideoIndex", "open_container", "scan_video"]
 
 #: Most frames of a video: a day at 60 frames a second. A damaged header may claim more.
 MAX_FRAMES = 60 * 60 * 60 * 24
-_INDEXES_IN_MEMORY = 4096
-# The EXIF orientation for each rotation of the display matrix, in degrees counter-clockwise.
-_ORIENTATIONS = {0: 1, 90: 8, 180: 3, 270: 6}
+#: The EXIF orientation for each rotation of the display matrix, in degrees counter-clockwise.
+ORIENTATIONS = {0: 1, 90: 8, 180: 3, 270: 6}
 # FFmpeg's decoders for these codecs say where chroma lies: at even columns.
 _COSITED_CODECS = frozenset({"h264", "hevc", "mpeg4", "mpeg2video"})
 
@@ -92,56 +89,29 @@ def open_container(file: Any) -> Any:
     return container
 
 
-def open_index(path: str) -> VideoIndex:
-    """The index of a video, from memory, from disk, or made now.
+def scan_video(path: str) -> VideoIndex:
+    """Make the index of a video: demux all packets, and decode the first frame.
+
+    Where packets carry no presentation timestamps, as in AVI files, all frames are decoded.
 
     Raises:
         DecodeError: the file is no video, or its frames have no usable timestamps.
         OSError: the file cannot be read.
     """
-    status = os.stat(path)
-    return _open_index(path, status.st_size, status.st_mtime_ns)
-
-
-@functools.lru_cache(_INDEXES_IN_MEMORY)
-def _open_index(path: str, size: int, mtime_ns: int) -> VideoIndex:
-    try:
-        (index,) = load_indexes(_FORMAT, [path])
-    except SourceError as error:
-        if isinstance(error.__cause__, OSError):
-            raise error.__cause__ from None
-        raise DecodeError(str(error)) from error
-    notes = index.notes
-    return VideoIndex(
-        index.arrays["pts"],
-        index.arrays["keys"],
-        Fraction(*notes["time_base"]),
-        *notes["size"],
-        notes["orientation"],
-        notes["codec"],
-    )
-
-
-def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     with open_container(path) as container:
         stream = container.streams.video[0]
         pts, keys = _demux(container, stream)
-        if pts is None:
+        # AVI files number packets in the order of decoding.
+        if pts is None or (container.format.name == "avi" and len(keys) < len(pts)):
             pts, keys = _decode_all(path)
     with open_container(path) as container:
         stream = container.streams.video[0]
         stream.codec_context.skip_frame = "DEFAULT"
         frame = _first_frame(container, stream)
-        rotation = int(round(frame.rotation / 90.0)) * 90 % 360
-        notes = {
-            "time_base": [stream.time_base.numerator, stream.time_base.denominator],
-            "size": [frame.height, frame.width],
-            "orientation": _ORIENTATIONS[rotation],
-            "codec": stream.codec_context.name
-            if stream.codec_context.codec is None
-            else stream.codec_context.codec.canonical_name,
-        }
-    return notes, {"pts": pts, "keys": keys}
+        rotation = round(frame.rotation / 90.0) * 90 % 360
+        codec = stream.codec_context.codec.canonical_name
+        time_base = Fraction(stream.time_base.numerator, stream.time_base.denominator)
+        return VideoIndex(pts, keys, time_base, frame.height, frame.width, ORIENTATIONS[rotation], codec)
 
 
 def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -203,19 +173,3 @@ def _first_frame(container: Any, stream: Any) -> Any:
     except av.FFmpegError as error:
         raise DecodeError(f"its first frame cannot be decoded: {error.strerror}") from error
     raise DecodeError("none of its frames can be decoded")
-
-
-def _check(index: Index) -> None:
-    pts, keys, notes = index.arrays["pts"], index.arrays["keys"], index.notes
-    if not len(pts) or (np.diff(pts) <= 0).any() or (np.diff(keys) <= 0).any():
-        raise ValueError("its timestamps do not ascend")
-    height, width = notes["size"]
-    numerator, denominator = notes["time_base"]
-    numbers = (height, width, numerator, denominator)
-    if not all(type(number) is int and 0 < number < 1 << 31 for number in numbers):
-        raise ValueError("its size or time base is not positive")
-    if notes["orientation"] not in _ORIENTATIONS.values() or type(notes["codec"]) is not str:
-        raise ValueError("its orientation or codec is unknown")
-
-
-_FORMAT = IndexFormat("video", _scan, {"pts": "<i8", "keys": "<i8"}, _check)

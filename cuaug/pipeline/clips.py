@@ -13,10 +13,11 @@ from cuaug._runtime.huge_pages import pages
 from cuaug.batch import ClipFrames
 from cuaug.codec import DecodeResult, Region
 from cuaug.codec.video import thread_video_decoder
-from cuaug.codec.video_index import VideoIndex, open_index
+from cuaug.codec.video_index import VideoIndex
 from cuaug.codec.yuv import convert_frames, describe_frames
 from cuaug.errors import DecodeError
 from cuaug.limits import check_pixels
+from cuaug.sources.video_index import open_index
 from cuaug.sources.videos import ClipRequest
 
 __all__ = ["EncodedClip", "decode_clip", "read_clip"]

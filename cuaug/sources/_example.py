@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.sources._extras import require_module
+from cuaug._runtime.extras import require_module
 
 __all__ = ["feature_values", "parse_features"]
 

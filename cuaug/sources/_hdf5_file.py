@@ -10,9 +10,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from cuaug._runtime.extras import require_module
 from cuaug.errors import CuaugError, SourceError
 from cuaug.sources._bytes import open_regular
-from cuaug.sources._extras import require_module
 from cuaug.sources._hdf5_rows import Rows, check_storage, filter_codes
 
 __all__ = ["open_datasets"]

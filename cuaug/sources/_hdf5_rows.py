@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.extras import require_module
 from cuaug.errors import CuaugError, DecodeError, SourceError
 from cuaug.limits import check_bytes
-from cuaug.sources._extras import require_module
 from cuaug.sources._hdf5_heap import REFERENCE, GlobalHeaps
 
 __all__ = ["Rows", "check_storage", "filter_codes"]

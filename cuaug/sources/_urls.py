@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cuaug._runtime.extras import require_module
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.errors import DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
-from cuaug.sources._extras import require_module
 
 __all__ = ["DEFAULT_PROTOCOLS", "below", "check", "fetch", "file_system", "is_url"]
 

@@ -113,8 +113,8 @@ class Files(ReprMixin):
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
             hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise SourceError(
-                f"{root!r} has no folders and no {', '.join(cls.extensions)} file: it should hold one folder of images per "
-                + "; ".join(["class, or images", *hints])
+                f"{root!r} has no folders and no {', '.join(cls.extensions)} file: it should hold a folder of them per "
+                + "; ".join(["class, or such files", *hints])
             )
         if not classes:
             _log_ignored(root, "images", set(files) - set(images))

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.extras import require_module
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_pixels
-from cuaug.sources._extras import require_module
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._hdf5_file import open_datasets
 from cuaug.sources._hdf5_rows import Rows

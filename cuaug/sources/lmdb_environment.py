@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from cuaug._runtime.extras import require_module
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sources._bytes import open_regular
-from cuaug.sources._extras import require_module
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import to_label_sequence
 from cuaug.sources._repr import ReprMixin

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.extras import require_module
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources._example import feature_values, parse_features
-from cuaug.sources._extras import require_module
 from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
 from cuaug.sources._labels import Decoders, decode_field, decode_text
 from cuaug.sources._shards import Paths, ShardedSource, expand_paths

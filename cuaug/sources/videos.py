@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.extras import require_module
 from cuaug.arguments import integer
-from cuaug.codec.video_index import open_index
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sampling.clips import ClipSampler
-from cuaug.sources._extras import require_module
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import Classes
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._text import PathResolver, open_text, parse_number
 from cuaug.sources.files import Files
+from cuaug.sources.video_index import open_index
 
 __all__ = ["EXTENSIONS", "ClipRequest", "Videos"]
 
@@ -178,10 +178,7 @@ def _open_videos(videos: Any, classes: Classes) -> tuple[Files, list[tuple[Place
         if os.path.isdir(path):
             files: Files = _VideoFiles.from_directory(path)
             return files, [(None, None)] * len(files.paths)
-        if path.lower().endswith(EXTENSIONS):
-            videos = [path]
-        else:
-            videos = _read_list(path)
+        videos = [path] if path.lower().endswith(EXTENSIONS) else _read_list(path)
     entries = list(videos.items()) if isinstance(videos, Mapping) else list(videos)
     if entries and all(isinstance(entry, (str, os.PathLike)) for entry in entries):
         return _VideoFiles(entries), [(None, None)] * len(entries)
