@@ -43,7 +43,8 @@ def _open_index(path: str, size: int, mtime_ns: int) -> VideoIndex:
         index.arrays["pts"],
         index.arrays["keys"],
         Fraction(*notes["time_base"]),
-        *notes["size"],
+        notes["size"][0],
+        notes["size"][1],
         notes["orientation"],
         notes["codec"],
     )

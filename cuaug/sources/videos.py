@@ -179,7 +179,7 @@ def _open_videos(videos: Any, classes: Classes) -> tuple[Files, list[tuple[Place
             files: Files = _VideoFiles.from_directory(path)
             return files, [(None, None)] * len(files.paths)
         videos = [path] if path.lower().endswith(EXTENSIONS) else _read_list(path)
-    entries = list(videos.items()) if isinstance(videos, Mapping) else list(videos)
+    entries: list[Any] = list(videos.items()) if isinstance(videos, Mapping) else list(videos)
     if entries and all(isinstance(entry, (str, os.PathLike)) for entry in entries):
         return _VideoFiles(entries), [(None, None)] * len(entries)
     paths, labels, ranges = [], [], []

@@ -41,7 +41,7 @@ from cuaug.transforms.blur import (
     RandomAdjustSharpness,
 )
 from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
-from cuaug.transforms.clips import UniformTemporalSubsample
+from cuaug.transforms.clips import PerFrame, UniformTemporalSubsample
 from cuaug.transforms.color import (
     CLAHE,
     LUT,
@@ -144,6 +144,7 @@ __all__ = [
     "Normalize",
     "PILToTensor",
     "Pad",
+    "PerFrame",
     "PlanckianJitter",
     "RGBShift",
     "RandAugment",
