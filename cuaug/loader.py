@@ -22,6 +22,7 @@ from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.interop import type_of
 from cuaug.labels import LabelDtypes, collate
 from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
+from cuaug.pipeline.clips import check_clip_options
 from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
 from cuaug.pipeline.failures import Failures, OnError
@@ -182,6 +183,8 @@ class Loader:
             fancy_upsampling=options.fancy_upsampling,
         )
         is_clips = getattr(self.source, "clip_sampler", None) is not None
+        if is_clips:
+            check_clip_options(self.device, self.cache, self.decode, stack=stack)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
         layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(

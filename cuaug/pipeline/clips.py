@@ -15,12 +15,13 @@ from cuaug.codec import DecodeResult, Region
 from cuaug.codec.video import thread_video_decoder
 from cuaug.codec.video_index import VideoIndex
 from cuaug.codec.yuv import convert_frames, describe_frames
-from cuaug.errors import DecodeError
+from cuaug.decode_options import DecodeOptions
+from cuaug.errors import ArgumentError, DecodeError
 from cuaug.limits import check_pixels
 from cuaug.sources.video_index import open_index
 from cuaug.sources.videos import ClipRequest
 
-__all__ = ["EncodedClip", "decode_clip", "read_clip"]
+__all__ = ["EncodedClip", "check_clip_options", "decode_clip", "read_clip"]
 
 _per_thread = threading.local()
 
@@ -53,6 +54,22 @@ class EncodedClip:
             torch.from_numpy(self.numbers),
             torch.from_numpy(self.padding),
         )
+
+
+def check_clip_options(device: torch.device, cache: Any, options: DecodeOptions, *, stack: bool) -> None:
+    """Refuse the settings of a Loader that are for images alone.
+
+    Raises:
+        ArgumentError: one is set.
+    """
+    if device.type != "cpu":
+        raise ArgumentError("device: clips of videos are decoded and augmented on the CPU: use device='cpu'")
+    if cache is not None:
+        raise ArgumentError("cache holds images, not clips: their files are read anew in each epoch")
+    if options.mode != "RGB":
+        raise ArgumentError(f"mode={options.mode!r} is for images: the frames of videos become RGB")
+    if not stack:
+        raise ArgumentError("stack=False gives a list of images; clips have one size")
 
 
 def read_clip(request: ClipRequest, draws: NDArray[np.float64], max_pixels: int) -> EncodedClip:

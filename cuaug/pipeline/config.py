@@ -56,6 +56,11 @@ class BatchConfig:
     def check(self) -> None:
         """Checks the chain, which the user may have edited."""
         chain = self.transforms
+        if self.reader.clip_sampler is not None and len(chain.segments) > 1:
+            raise TransformError(
+                "clips need a chain of transforms that act on single frames, without batch transforms (MixUp, Lambda, "
+                f"...), not {chain!r:.300}"
+            )
         if not self.stack and (len(chain.segments) > 1 or chain.views > 1):
             raise TransformError(
                 "stack=False is for chains that make one image of each sample, without batch transforms (MixUp, "
