@@ -12,7 +12,9 @@ import torch
 from PIL import Image
 
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-VIEWS, SIZES, MASKS, PAIRS, BANDS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED, KILLED, DECODE, SHOW = range(13)
+VIEWS, SIZES, MASKS, PAIRS, BANDS, RESOLUTIONS, CROPS, AUGMIX, CLIP, VIDEO, FRAMES, REPEATED, KILLED, DECODE, SHOW = (
+    range(15)
+)
 COUNT, H, W = 14, 120, 160
 
 
@@ -47,7 +49,7 @@ def run(tmp_path, monkeypatch):
 
 def test_two_views_show_the_same_image_and_differ(run):
     names = run(VIEWS)
-    assert len(CODE) == 13 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
+    assert len(CODE) == 15 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
     assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
@@ -128,6 +130,32 @@ def test_all_frames_of_a_clip_move_together(run):
     assert names["clips"].shape == (1, 8, 3, 96, 96)
     still = names["chain"](names["frames"][:1].repeat(COUNT, 1, 1, 1)[None])[0]
     assert torch.equal(still, still[:1].expand_as(still))
+
+
+def write_videos(folder: Path, count: int) -> list[str]:
+    av = pytest.importorskip("av")
+    paths = [str(folder / f"{number}.mp4") for number in range(count)]
+    for number, path in enumerate(paths):
+        with av.open(path, "w") as container:
+            stream = container.add_stream("mpeg4", rate=30)
+            stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
+            for t in range(60):
+                picture = np.full((80, 96, 3), (40 * number, 4 * t, 128), np.uint8)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            container.mux(stream.encode())
+    return paths
+
+
+@pytest.mark.slow
+def test_clips_of_videos(run, tmp_path):
+    names = run(VIEWS)
+    names |= {"videos": write_videos(tmp_path, 3), "network": lambda clips: clips.mean((2, 3, 4)).repeat(1, 4)[:, :10]}
+    run(VIDEO)
+    assert len(names["train"]) == 3 and len(names["test"]) == 30
+    means = torch.stack([batch.images.mean() for batch in names["cuaug"].Loader(names["test"], names["chain"])])
+    assert (names["sums"][:, 0].diff() > 0).all() and len(means) == 30, "videos become redder, one after the other"
+    run(FRAMES)
+    assert len(names["pairs"]) == 12 and names["images"].shape[1:] == (3, 56, 56)
 
 
 def test_repeated_images_are_adjacent_and_differ(run):
