@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.extras import require_module
-from cuaug.codec.video_index import VideoIndex, open_container
+from cuaug.codec.video_index import VideoIndex, open_container, video_stream
 from cuaug.codec.yuv import FORMATS, VideoFrame
 from cuaug.errors import DecodeError
 
@@ -46,9 +46,8 @@ class VideoDecoder:
         av = require_module("av", "video")
         wanted = index.pts[numbers].tolist()
         with open_container(path) as container:
-            stream = container.streams.video[0]
-            stream.codec_context.thread_count = 1  # threads decode different clips
-            stream.codec_context.options = {"err_detect": "explode"}
+            stream = video_stream(container)
+            stream.codec_context.options |= {"err_detect": "explode"}
             decoding = _Decoding(container, stream, index, wanted)
             try:
                 decoding.run()

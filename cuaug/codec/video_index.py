@@ -13,15 +13,36 @@ from numpy.typing import NDArray
 from cuaug._runtime.extras import require_module
 from cuaug.codec.sniff import swaps_axes
 from cuaug.errors import DecodeError
+from cuaug.limits import check_pixels
 
-__all__ = ["MAX_FRAMES", "ORIENTATIONS", "VideoIndex", "open_container", "scan_video"]
+__all__ = ["CODECS", "MAX_FRAMES", "MAX_PIXELS", "VideoIndex", "open_container", "scan_video", "video_stream"]
 
 #: Most frames of a video: a day at 60 frames a second. A damaged header may claim more.
 MAX_FRAMES = 60 * 60 * 60 * 24
-#: The EXIF orientation for each rotation of the display matrix, in degrees counter-clockwise.
-ORIENTATIONS = {0: 1, 90: 8, 180: 3, 270: 6}
+#: Largest frame, height x width: 8192 x 8192, above the highest levels of H.264, HEVC and AV1 (35.7 megapixels).
+MAX_PIXELS = 1 << 26
+#: Codecs that are decoded, by FFmpeg's name. FFmpeg has hundreds more, few of them used or fuzzed.
+CODECS = frozenset(
+    {"h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "mpeg1video", "mpeg2video", "h263", "flv1"}
+    | {"msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "wmv3", "vc1"}
+)
+# Containers that are opened, whatever the file's name: others are playlists and scripts that open further files.
+_FORMATS = "mov,matroska,webm,avi,mpegts,mpeg,flv,asf"
 # FFmpeg's decoders for these codecs say where chroma lies: at even columns.
 _COSITED_CODECS = frozenset({"h264", "hevc", "mpeg4", "mpeg2video"})
+# The EXIF orientation for the signs of a display matrix, (a, b, c, d): x' = a x + c y, y' = b x + d y.
+_ORIENTATIONS = {
+    (1, 0, 0, 1): 1,
+    (-1, 0, 0, 1): 2,
+    (-1, 0, 0, -1): 3,
+    (1, 0, 0, -1): 4,
+    (0, 1, 1, 0): 5,
+    (0, 1, -1, 0): 6,
+    (0, -1, -1, 0): 7,
+    (0, -1, 1, 0): 8,
+}
+# Two timestamps further apart overflow when one is subtracted.
+_MAX_SPAN = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -66,27 +87,50 @@ class VideoIndex:
         return self.codec in _COSITED_CODECS
 
 
-def open_container(file: Any) -> Any:
+def open_container(path: str) -> Any:
     """Open a video with PyAV. FFmpeg decodes no frame meanwhile, which would take most of the time.
 
-    Args:
-        file: a path, or a readable binary file.
+    FFmpeg opens this file alone: no other protocol, and no container that refers to other files.
 
     Raises:
-        DecodeError: the file is no video.
+        DecodeError: the file is no video, or of another container than those that are read.
         OSError: the file cannot be read.
     """
     av = require_module("av", "video")
+    options = {"skip_frame": "all", "protocol_whitelist": "file", "format_whitelist": _FORMATS}
     try:
-        container = av.open(file, options={"skip_frame": "all"})
+        # "file:", or FFmpeg takes what precedes a colon in the path as a protocol.
+        container = av.open(f"file:{path}", options=options | {"max_pixels": str(MAX_PIXELS)}, metadata_errors="ignore")
     except av.FFmpegError as error:
         if isinstance(error, OSError):
-            raise
-        raise DecodeError(f"not a video: {error.strerror}") from error
+            raise OSError(error.errno, error.strerror, path) from error
+        raise DecodeError(
+            f"not a video in one of the containers {_FORMATS.replace(',', ', ')}: {error.strerror}"
+        ) from error
     if not container.streams.video:
         container.close()
         raise DecodeError("the file holds no video stream")
     return container
+
+
+def video_stream(container: Any) -> Any:
+    """The main video stream, set up for decoding in this thread; pictures of a cover are none.
+
+    Raises:
+        DecodeError: its codec or size is not allowed.
+    """
+    stream = container.streams.best("video")
+    if stream is None:
+        raise DecodeError("the file holds no video stream")
+    context = stream.codec_context
+    if context is None or context.codec.canonical_name not in CODECS:
+        name = "unknown" if context is None else context.codec.canonical_name
+        raise DecodeError(f"its codec is {name}, which is none of {', '.join(sorted(CODECS))}")
+    check_pixels(context.height, context.width, MAX_PIXELS)
+    context.skip_frame = "DEFAULT"
+    context.thread_count = 1  # threads decode different clips
+    context.options = {"max_pixels": str(MAX_PIXELS)}
+    return stream
 
 
 def scan_video(path: str) -> VideoIndex:
@@ -99,19 +143,31 @@ def scan_video(path: str) -> VideoIndex:
         OSError: the file cannot be read.
     """
     with open_container(path) as container:
-        stream = container.streams.video[0]
-        pts, keys = _demux(container, stream)
+        pts, keys = _demux(container, video_stream(container))
         # AVI files number packets in the order of decoding.
         if pts is None or (container.format.name == "avi" and len(keys) < len(pts)):
             pts, keys = _decode_all(path)
+    if int(pts[-1]) - int(pts[0]) >= _MAX_SPAN:
+        raise DecodeError(f"its timestamps reach from {pts[0]} to {pts[-1]}: they are damaged")
     with open_container(path) as container:
-        stream = container.streams.video[0]
-        stream.codec_context.skip_frame = "DEFAULT"
+        stream = video_stream(container)
         frame = _first_frame(container, stream)
-        rotation = round(frame.rotation / 90.0) * 90 % 360
-        codec = stream.codec_context.codec.canonical_name
-        time_base = Fraction(stream.time_base.numerator, stream.time_base.denominator)
-        return VideoIndex(pts, keys, time_base, frame.height, frame.width, ORIENTATIONS[rotation], codec)
+        codec, time_base = stream.codec_context.codec.canonical_name, stream.time_base
+        if not time_base:
+            raise DecodeError("its timestamps have no unit")
+        base = Fraction(time_base.numerator, time_base.denominator)
+        return VideoIndex(pts, keys, base, frame.height, frame.width, _orientation(frame), codec)
+
+
+def _orientation(frame: Any) -> int:
+    """The EXIF orientation of a frame, from its display matrix (ISO/IEC 14496-12, 8.3.2: 3 x 3 of 16.16 bits)."""
+    data = frame.side_data.get("DISPLAYMATRIX")
+    if data is None:
+        return 1
+    a, b, _, c, d = np.sign(np.frombuffer(bytes(data), dtype=np.int32)[:5]).tolist()
+    if (a, b, c, d) not in _ORIENTATIONS:
+        raise DecodeError("its frames are displayed rotated by another angle than 90, 180 or 270 degrees")
+    return _ORIENTATIONS[a, b, c, d]
 
 
 def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -121,7 +177,9 @@ def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArr
     keys: list[int] = []
     no_keys = np.zeros(0, dtype=np.int64)
     try:
-        for packet in container.demux(stream):
+        for count, packet in enumerate(container.demux(stream)):
+            if count > MAX_FRAMES:
+                raise DecodeError(f"the video has more than {MAX_FRAMES} frames")
             if packet.size == 0 or packet.is_discard:  # the end of the stream; frames that an edit list leaves out
                 continue
             if packet.pts is None:
@@ -129,8 +187,6 @@ def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArr
             pts.append(packet.pts)
             if packet.is_keyframe:
                 keys.append(packet.pts)
-            if len(pts) > MAX_FRAMES:
-                raise DecodeError(f"the video has more than {MAX_FRAMES} frames")
     except av.FFmpegError as error:
         if not pts:
             raise DecodeError(f"its first packet cannot be read: {error.strerror}") from error
@@ -147,14 +203,14 @@ def _decode_all(path: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     pts: list[int] = []
     keys: list[int] = []
     with open_container(path) as container:
-        stream = container.streams.video[0]
-        stream.codec_context.skip_frame = "DEFAULT"
-        stream.thread_type = "AUTO"
+        stream = video_stream(container)
         try:
             for frame in container.decode(stream):
                 if frame.pts is None or (pts and frame.pts <= pts[-1]):
                     raise DecodeError(f"frame {len(pts)} has no timestamp of its own: convert the file to mp4 or mkv")
                 pts.append(frame.pts)
+                if len(pts) > MAX_FRAMES:
+                    raise DecodeError(f"the video has more than {MAX_FRAMES} frames")
                 if frame.key_frame:
                     keys.append(frame.pts)
         except av.FFmpegError as error:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.codec.video_index import ORIENTATIONS, VideoIndex, scan_video
+from cuaug.codec.video_index import VideoIndex, scan_video
 from cuaug.errors import DecodeError, SourceError
 from cuaug.sources._index import Index, IndexFormat, load_indexes
 
@@ -70,7 +70,7 @@ def _check(index: Index) -> None:
     numbers = (height, width, numerator, denominator)
     if not all(type(number) is int and 0 < number < 1 << 31 for number in numbers):
         raise ValueError("its size or time base is not positive")
-    if notes["orientation"] not in ORIENTATIONS.values() or type(notes["codec"]) is not str:
+    if notes["orientation"] not in range(1, 9) or type(notes["codec"]) is not str:
         raise ValueError("its orientation or codec is unknown")
 
 

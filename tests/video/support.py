@@ -1,0 +1,201 @@
+"""Small videos of every codec and container that cuaug reads, made by FFmpeg, and their frames by plain decoding."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+__all__ = ["VIDEOS", "Video", "make_video", "plain_frames", "plane_bytes", "truncated", "write_video"]
+
+av.logging.set_level(None)  # FFmpeg's lines about damage
+os.environ.setdefault("SVT_LOG", "1")  # libsvtav1 prints its settings otherwise
+
+_X264 = {"x264-params": "bframes=3:keyint=30:scenecut=0"}
+
+
+@dataclass(frozen=True)
+class Video:
+    """How a test video is made.
+
+    Attributes:
+        container: FFmpeg's name of the format, which is also the file's extension.
+        codec: FFmpeg's name of the encoder.
+        options: of the encoder.
+        pixel_format: FFmpeg's name.
+        count: number of frames.
+        key_distance: longest distance of two key frames.
+        time_base: of the timestamps.
+        times: timestamps of the frames in `time_base`; None: 0, 1, 2, ....
+        muxer: options of the container.
+        rotation: degrees counter-clockwise that turn the stored frames into displayed ones.
+        damage: a function that changes the file's bytes.
+    """
+
+    container: str
+    codec: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    pixel_format: str = "yuv420p"
+    count: int = 90
+    height: int = 64
+    width: int = 96
+    key_distance: int = 30
+    time_base: Fraction = Fraction(1, 25)
+    times: tuple[int, ...] | None = None
+    muxer: Mapping[str, str] = field(default_factory=dict)
+    rotation: int = 0
+    cut: float = 1.0
+
+
+def pictures(count: int, height: int, width: int) -> Iterable[np.ndarray]:
+    """Frames (H, W, 3) that all differ: a moving gradient with a block that jumps."""
+    y, x = np.mgrid[:height, :width]
+    for k in range(count):
+        image = np.stack([x * 2 + 5 * k, y * 3 + 3 * k, (x + y) * 2 - 7 * k], axis=-1)
+        image = np.abs(image % 510 - 255).astype(np.uint8)
+        top, left = 11 * k % (height - 16), 7 * k % (width - 16)
+        image[top : top + 16, left : left + 16] = (37 * k % 256, 91 * k % 256, 53 * k % 256)
+        yield image
+
+
+def make_video(video: Video) -> bytes:
+    """The file's bytes."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=video.container, options=dict(video.muxer)) as container:
+        stream = container.add_stream(video.codec, rate=round(1 / video.time_base), options=dict(video.options))
+        stream.width, stream.height, stream.pix_fmt = video.width, video.height, video.pixel_format
+        stream.gop_size = video.key_distance
+        stream.codec_context.thread_count = 1
+        stream.codec_context.time_base = stream.time_base = video.time_base
+        times = range(video.count) if video.times is None else video.times
+        for time, image in zip(times, pictures(video.count, video.height, video.width), strict=True):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24").reformat(format=video.pixel_format)
+            frame.pts, frame.time_base = time, video.time_base
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    data = file.getvalue()
+    if video.rotation:
+        data = _rotated(data, video.rotation)
+    return data[: int(len(data) * video.cut)]
+
+
+def _rotated(data: bytes, degrees: int) -> bytes:
+    """An mp4 file with another display matrix in its track header (ISO/IEC 14496-12, 8.3.2)."""
+    a, b = {90: (0, -1), 180: (-1, 0), 270: (0, 1)}[degrees]
+    at = data.index(b"tkhd") + 4 + 40  # version and flags, times, id, duration, reserved, layer, group, volume
+    matrix = [a << 16, b << 16, 0, -b << 16, a << 16, 0, 0, 0, 1 << 30]
+    packed = b"".join(value.to_bytes(4, "big", signed=True) for value in matrix)
+    return data[:at] + packed + data[at + len(packed) :]
+
+
+def truncated(video: Video, share: float = 0.7) -> Video:
+    """The same video, whose file ends early."""
+    return Video(**{**video.__dict__, "cut": share})
+
+
+def write_video(folder: Path, name: str, video: Video | None = None) -> str:
+    """Writes one of `VIDEOS`, or a video of one's own; returns its path."""
+    video = VIDEOS[name] if video is None else video
+    path = folder / f"{name.replace(' ', '_')}.{_EXTENSIONS[video.container]}"
+    path.write_bytes(_made(name) if video is VIDEOS.get(name) else make_video(video))
+    return str(path)
+
+
+@functools.cache
+def _made(name: str) -> bytes:
+    return make_video(VIDEOS[name])
+
+
+def plain_frames(path: str) -> list[tuple[int, list[bytes]]]:
+    """All frames by decoding from the first on: (timestamp, bytes of each plane), in the order of presentation.
+
+    It stops at the first error.
+    """
+    frames: list[tuple[int, list[bytes]]] = []
+    with av.open(path) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        try:
+            for frame in container.decode(stream):
+                frames.append((frame.pts, plane_bytes(frame)))
+        except av.FFmpegError:
+            pass
+    return frames
+
+
+def plane_bytes(frame: Any) -> list[bytes]:
+    """The samples of each plane, without what pads its rows."""
+    planes = []
+    for plane in frame.planes:
+        rows = np.frombuffer(plane, np.uint8).reshape(plane.height, -1)
+        planes.append(rows[:, : plane.width * _sample_bytes(frame.format.name)].tobytes())
+    return planes
+
+
+def _sample_bytes(name: str) -> int:
+    return 2 if "10le" in name else 3 if name == "rgb24" else 1
+
+
+_EXTENSIONS = {"mp4": "mp4", "matroska": "mkv", "webm": "webm", "avi": "avi", "mov": "mov", "mpegts": "ts"}
+
+#: Frames that are shown for 1 to 7 units: a variable frame rate.
+_UNEVEN = tuple(np.cumsum([1 + (k * k + 3 * k) % 7 for k in range(90)]).tolist())
+
+VIDEOS: dict[str, Video] = {
+    "h264 mp4": Video("mp4", "libx264", _X264),
+    "h264 mp4 no b-frames": Video("mp4", "libx264", {"x264-params": "bframes=0:scenecut=0"}),
+    "h264 mp4 pyramid": Video("mp4", "libx264", {"x264-params": "bframes=7:b-pyramid=normal:b-adapt=0:scenecut=0"}),
+    "h264 mp4 strict pyramid": Video("mp4", "libx264", {"x264-params": "bframes=5:b-pyramid=strict:b-adapt=0"}),
+    "h264 mp4 open group": Video("mp4", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
+    "h264 mp4 intra refresh": Video("mp4", "libx264", {"x264-params": "intra-refresh=1:keyint=20"}),
+    "h264 mp4 one key frame": Video("mp4", "libx264", {"x264-params": "bframes=3:keyint=infinite"}, key_distance=999),
+    "h264 mp4 variable rate": Video("mp4", "libx264", _X264, times=_UNEVEN),
+    "h264 mp4 start offset": Video("mp4", "libx264", _X264, times=tuple(range(50, 140))),
+    "h264 mp4 no edit list": Video("mp4", "libx264", _X264, muxer={"use_editlist": "0"}),
+    "h264 mp4 fragments": Video("mp4", "libx264", _X264, muxer={"movflags": "frag_keyframe+empty_moov"}),
+    "h264 mp4 rotated": Video("mp4", "libx264", _X264, rotation=90),
+    "h264 mp4 422": Video("mp4", "libx264", _X264, "yuv422p"),
+    "h264 mp4 444": Video("mp4", "libx264", _X264, "yuv444p"),
+    "h264 mp4 10 bits": Video("mp4", "libx264", _X264, "yuv420p10le"),
+    "h264 mp4 422 10 bits": Video("mp4", "libx264", _X264, "yuv422p10le"),
+    "h264 mp4 gray": Video("mp4", "libx264", _X264, "gray"),
+    "h264 mp4 odd size": Video("mp4", "libx264", _X264, "yuv444p", height=57, width=83),
+    "h264 mov": Video("mov", "libx264", _X264),
+    "h264 mkv": Video("matroska", "libx264", _X264),
+    "h264 mkv variable rate": Video("matroska", "libx264", _X264, times=_UNEVEN),
+    "h264 mkv open group": Video("matroska", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
+    "h264 avi": Video("avi", "libx264", {"x264-params": "bframes=0:scenecut=0"}),
+    "h264 avi b-frames": Video("avi", "libx264", _X264),
+    "h264 ts": Video("mpegts", "libx264", _X264),
+    "h264 ts open group": Video("mpegts", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
+    "hevc mp4": Video("mp4", "libx265", {"x265-params": "bframes=4:keyint=30:open-gop=0:log-level=none"}),
+    "hevc mp4 open group": Video("mp4", "libx265", {"x265-params": "bframes=4:keyint=30:open-gop=1:log-level=none"}),
+    "hevc mkv 10 bits": Video(
+        "matroska", "libx265", {"x265-params": "bframes=4:keyint=30:log-level=none"}, "yuv420p10le"
+    ),
+    "vp9 webm": Video("webm", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}),
+    "vp9 webm hidden frames": Video("webm", "libvpx-vp9", {"lag-in-frames": "16", "auto-alt-ref": "1", "cpu-used": "8"}),
+    "vp9 mkv 444": Video("matroska", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}, "yuv444p"),
+    "av1 mp4": Video("mp4", "libsvtav1", {"preset": "12"}),
+    "av1 webm": Video("webm", "libsvtav1", {"preset": "12"}, "yuv420p10le"),
+    "mpeg4 avi": Video("avi", "mpeg4", {"bf": "0"}),
+    "mpeg4 avi b-frames": Video("avi", "mpeg4", {"bf": "2"}),
+    "mpeg4 mp4": Video("mp4", "mpeg4", {"bf": "2"}),
+    "mpeg4 mkv": Video("matroska", "mpeg4", {"bf": "2"}),
+    "mjpeg avi": Video("avi", "mjpeg", {}, "yuvj420p"),
+    "mjpeg mov 444": Video("mov", "mjpeg", {}, "yuvj444p"),
+    "mjpeg mkv 422": Video("matroska", "mjpeg", {}, "yuvj422p"),
+    "h264rgb mkv": Video("matroska", "libx264rgb", _X264, "rgb24"),
+}
+VIDEOS |= {
+    f"{name} truncated": truncated(VIDEOS[name])
+    for name in ("h264 mkv", "h264 ts", "h264 mp4 fragments", "vp9 webm", "av1 webm", "mpeg4 mkv", "h264 avi")
+}
