@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import io
 import os
+import struct
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,7 +15,7 @@ from typing import Any
 import av
 import numpy as np
 
-__all__ = ["VIDEOS", "Video", "make_video", "plain_frames", "plane_bytes", "truncated", "write_video"]
+__all__ = ["VIDEOS", "Video", "make_video", "plain_frames", "plane_bytes", "truncated", "with_matrix", "write_video"]
 
 av.logging.set_level(None)  # FFmpeg's lines about damage
 os.environ.setdefault("SVT_LOG", "1")  # libsvtav1 prints its settings otherwise
@@ -36,8 +37,9 @@ class Video:
         time_base: of the timestamps.
         times: timestamps of the frames in `time_base`; None: 0, 1, 2, ....
         muxer: options of the container.
-        rotation: degrees counter-clockwise that turn the stored frames into displayed ones.
-        damage: a function that changes the file's bytes.
+        matrix: a, b, c, d of the display matrix: x' = a x + c y, y' = b x + d y.
+        edit_start: frames by which the edit list of an mp4 file begins later.
+        cut: share of the file that is kept.
     """
 
     container: str
@@ -51,7 +53,8 @@ class Video:
     time_base: Fraction = Fraction(1, 25)
     times: tuple[int, ...] | None = None
     muxer: Mapping[str, str] = field(default_factory=dict)
-    rotation: int = 0
+    matrix: tuple[int, int, int, int] = (1, 0, 0, 1)
+    edit_start: int = 0
     cut: float = 1.0
 
 
@@ -68,32 +71,48 @@ def pictures(count: int, height: int, width: int) -> Iterable[np.ndarray]:
 
 def make_video(video: Video) -> bytes:
     """The file's bytes."""
-    file = io.BytesIO()
-    with av.open(file, "w", format=video.container, options=dict(video.muxer)) as container:
-        stream = container.add_stream(video.codec, rate=round(1 / video.time_base), options=dict(video.options))
-        stream.width, stream.height, stream.pix_fmt = video.width, video.height, video.pixel_format
-        stream.gop_size = video.key_distance
-        stream.codec_context.thread_count = 1
-        stream.codec_context.time_base = stream.time_base = video.time_base
-        times = range(video.count) if video.times is None else video.times
-        for time, image in zip(times, pictures(video.count, video.height, video.width), strict=True):
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24").reformat(format=video.pixel_format)
-            frame.pts, frame.time_base = time, video.time_base
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    data = file.getvalue()
-    if video.rotation:
-        data = _rotated(data, video.rotation)
+    with tempfile.TemporaryDirectory() as folder:  # "faststart" reads the file again
+        path = Path(folder, "video")
+        with av.open(str(path), "w", format=video.container, options=dict(video.muxer)) as container:
+            _encode(container, video)
+        data = path.read_bytes()
+    if video.matrix != (1, 0, 0, 1):
+        data = with_matrix(data, *video.matrix)
+    if video.edit_start:
+        data = _with_edit_start(data, video.edit_start)
     return data[: int(len(data) * video.cut)]
 
 
-def _rotated(data: bytes, degrees: int) -> bytes:
+def _encode(container: Any, video: Video) -> None:
+    stream = container.add_stream(video.codec, rate=round(1 / video.time_base), options=dict(video.options))
+    stream.width, stream.height, stream.pix_fmt = video.width, video.height, video.pixel_format
+    stream.gop_size = video.key_distance
+    stream.codec_context.thread_count = 1
+    stream.codec_context.time_base = stream.time_base = video.time_base
+    times = range(video.count) if video.times is None else video.times
+    for time, image in zip(times, pictures(video.count, video.height, video.width), strict=True):
+        frame = av.VideoFrame.from_ndarray(image, format="rgb24").reformat(format=video.pixel_format)
+        frame.pts, frame.time_base = time, video.time_base
+        container.mux(stream.encode(frame))
+    container.mux(stream.encode(None))
+
+
+def with_matrix(data: bytes, a: int, b: int, c: int, d: int) -> bytes:
     """An mp4 file with another display matrix in its track header (ISO/IEC 14496-12, 8.3.2)."""
-    a, b = {90: (0, -1), 180: (-1, 0), 270: (0, 1)}[degrees]
     at = data.index(b"tkhd") + 4 + 40  # version and flags, times, id, duration, reserved, layer, group, volume
-    matrix = [a << 16, b << 16, 0, -b << 16, a << 16, 0, 0, 0, 1 << 30]
-    packed = b"".join(value.to_bytes(4, "big", signed=True) for value in matrix)
+    packed = struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
     return data[:at] + packed + data[at + len(packed) :]
+
+
+def _with_edit_start(data: bytes, frames: int) -> bytes:
+    """An mp4 file whose one edit begins some frames later (ISO/IEC 14496-12, 8.6.6)."""
+    at = data.index(b"elst") + 4
+    _, count, duration, time, rate = struct.unpack_from(">IIIii", data, at)
+    assert count == 1
+    media_header = data.index(b"mdhd") + 4
+    (scale,) = struct.unpack_from(">I", data, media_header + 12)
+    edit = struct.pack(">IIIii", 0, 1, duration - frames * 40, time + frames * scale // 25, rate)
+    return data[:at] + edit + data[at + len(edit) :]
 
 
 def truncated(video: Video, share: float = 0.7) -> Video:
@@ -159,9 +178,12 @@ VIDEOS: dict[str, Video] = {
     "h264 mp4 one key frame": Video("mp4", "libx264", {"x264-params": "bframes=3:keyint=infinite"}, key_distance=999),
     "h264 mp4 variable rate": Video("mp4", "libx264", _X264, times=_UNEVEN),
     "h264 mp4 start offset": Video("mp4", "libx264", _X264, times=tuple(range(50, 140))),
+    "h264 mp4 edit list": Video("mp4", "libx264", _X264, edit_start=17),
+    "h264 mp4 edit list without b-frames": Video("mp4", "libx264", {"x264-params": "bframes=0"}, edit_start=41),
     "h264 mp4 no edit list": Video("mp4", "libx264", _X264, muxer={"use_editlist": "0"}),
     "h264 mp4 fragments": Video("mp4", "libx264", _X264, muxer={"movflags": "frag_keyframe+empty_moov"}),
-    "h264 mp4 rotated": Video("mp4", "libx264", _X264, rotation=90),
+    "h264 mp4 index first": Video("mp4", "libx264", _X264, muxer={"movflags": "faststart"}),
+    "h264 mp4 rotated": Video("mp4", "libx264", _X264, matrix=(0, -1, 1, 0)),
     "h264 mp4 422": Video("mp4", "libx264", _X264, "yuv422p"),
     "h264 mp4 444": Video("mp4", "libx264", _X264, "yuv444p"),
     "h264 mp4 10 bits": Video("mp4", "libx264", _X264, "yuv420p10le"),
@@ -182,7 +204,9 @@ VIDEOS: dict[str, Video] = {
         "matroska", "libx265", {"x265-params": "bframes=4:keyint=30:log-level=none"}, "yuv420p10le"
     ),
     "vp9 webm": Video("webm", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}),
-    "vp9 webm hidden frames": Video("webm", "libvpx-vp9", {"lag-in-frames": "16", "auto-alt-ref": "1", "cpu-used": "8"}),
+    "vp9 webm hidden frames": Video(
+        "webm", "libvpx-vp9", {"lag-in-frames": "16", "auto-alt-ref": "1", "cpu-used": "8"}
+    ),
     "vp9 mkv 444": Video("matroska", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}, "yuv444p"),
     "av1 mp4": Video("mp4", "libsvtav1", {"preset": "12"}),
     "av1 webm": Video("webm", "libsvtav1", {"preset": "12"}, "yuv420p10le"),
@@ -197,5 +221,5 @@ VIDEOS: dict[str, Video] = {
 }
 VIDEOS |= {
     f"{name} truncated": truncated(VIDEOS[name])
-    for name in ("h264 mkv", "h264 ts", "h264 mp4 fragments", "vp9 webm", "av1 webm", "mpeg4 mkv", "h264 avi")
+    for name in ("h264 mkv", "h264 ts", "h264 mp4 index first", "vp9 webm", "av1 webm", "mpeg4 mkv", "h264 avi")
 }

@@ -1,0 +1,179 @@
+"""Decoded frames equal those of plain decoding from the first frame on, bit for bit, and come in the order asked."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from cuaug.codec.video import VideoDecoder
+from cuaug.codec.video_index import scan_video
+from cuaug.errors import DecodeError
+from tests.video.support import VIDEOS, plain_frames, plane_bytes, write_video
+
+ROOT = Path(__file__).parents[2]
+# FFmpeg numbers the packets of these in the order of decoding; frames share timestamps.
+WITHOUT_TIMES = {"h264 avi b-frames"}
+NAMES = [name for name in VIDEOS if name not in WITHOUT_TIMES]
+CONVERTED = {"h264rgb mkv"}
+CLIPS_EVERYDAY, CLIPS = 2, 12  # of each video: together 94 and 564
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def _path(name: str) -> str:
+    return write_video(Path(_folder().name), name)
+
+
+def random_clip(rng: np.random.Generator, count: int) -> np.ndarray:
+    """(T,) frame numbers: at a stride, or in any order with repetitions."""
+    length = int(rng.integers(1, 17))
+    if rng.random() < 0.3:
+        return rng.integers(0, count, length)
+    return np.minimum(rng.integers(count) + np.arange(length) * int(rng.integers(1, 9)), count - 1)
+
+
+def check(name: str, seed: int, clips: int) -> None:
+    path, rng = _path(name), np.random.default_rng([seed, list(VIDEOS).index(name)])
+    index, plain = scan_video(path), dict(plain_frames(path))
+    missing = index.pts.tolist()[len(plain) :]
+    assert index.pts.tolist() == list(plain) + missing
+    assert not missing or ("truncated" in name and len(missing) < 5), "frames of the file's cut end come not out"
+    for _ in range(clips):
+        numbers = random_clip(rng, len(index.pts))
+        try:
+            frames = VideoDecoder().decode(path, index, numbers)
+        except DecodeError as error:
+            # The last frame that a truncated file holds is cut: plain decoding fills it up.
+            assert "truncated" in name and int(numbers.max()) >= len(index.pts) - 4, (numbers, error)
+            continue
+        for number, frame in zip(numbers.tolist(), frames, strict=True):
+            assert plane_bytes(frame.owner) == plain[int(index.pts[number])], f"{name}: frame {number} of {numbers}"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in CONVERTED])
+def test_frames_equal_plain_decoding(name):
+    check(name, 0, CLIPS_EVERYDAY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in CONVERTED])
+def test_frames_of_many_clips_equal_plain_decoding(name):
+    check(name, 1, CLIPS)
+
+
+def test_the_videos_have_what_their_names_say():
+    """B-frames are reordered, edit lists drop frames, and each frame differs from the others."""
+    for name, low, high in (("h264 mp4 edit list", 70, 80), ("h264 mp4 edit list without b-frames", 45, 52)):
+        assert low <= len(scan_video(_path(name)).pts) <= high
+    with av.open(_path("h264 mp4 pyramid")) as container:
+        pts = [packet.pts for packet in container.demux(container.streams.video[0]) if packet.size]
+    assert pts != sorted(pts)
+    assert len({tuple(planes) for _, planes in plain_frames(_path("h264 mp4"))}) == 90
+    gaps = np.diff(scan_video(_path("h264 mkv variable rate")).pts)
+    assert len(np.unique(gaps)) > 3
+
+
+def test_other_formats_are_converted_by_libswscale():
+    """RGB becomes yuv444p10le of full range and BT.601."""
+    path = _path("h264rgb mkv")
+    (frame,) = VideoDecoder().decode(path, scan_video(path), np.array([40]))
+    assert (frame.format, frame.matrix, frame.full_range) == ("yuv444p10le", "bt601", True)
+    with av.open(path) as container:
+        plain = next(f for k, f in enumerate(container.decode(video=0)) if k == 40)
+    expected = plain.reformat(format="yuv444p10le", dst_colorspace="ITU601", dst_color_range="JPEG")
+    assert plane_bytes(frame.owner) == plane_bytes(expected)
+
+
+def test_repeated_numbers_share_a_frame():
+    path = _path("h264 mp4")
+    frames = VideoDecoder().decode(path, scan_video(path), np.array([7, 3, 7]))
+    assert frames[0] is frames[2] and frames[0].planes != frames[1].planes
+
+
+def test_frames_outlive_the_decoder():
+    path = _path("h264 mp4")
+    index = scan_video(path)
+    frames = VideoDecoder().decode(path, index, np.arange(30))
+    before = [plane_bytes(frame.owner) for frame in frames]
+    VideoDecoder().decode(path, index, np.arange(30, 60))
+    assert [plane_bytes(frame.owner) for frame in frames] == before
+
+
+def test_only_wanted_frames_are_decoded(monkeypatch):
+    """Non-reference frames between the wanted ones never come out."""
+    path = _path("h264 mp4")
+    index, seen = scan_video(path), []
+    from cuaug.codec import video
+
+    frames = video._Decoding._frames
+    monkeypatch.setattr(video._Decoding, "_frames", lambda *args: (seen.append(f.pts) or f for f in frames(*args)))
+    VideoDecoder().decode(path, index, np.arange(30, 60, 8))
+    assert min(seen) >= index.pts[30] and len(seen) < 24
+    seen.clear()
+    VideoDecoder().decode(path, index, np.array([2, 62]))
+    assert not any(index.pts[30] <= pts < index.pts[60] for pts in seen), "it seeks over a group of pictures"
+
+
+def test_damage_names_its_time(tmp_path):
+    path = Path(write_video(tmp_path, "h264 mp4"))
+    index = scan_video(str(path))
+    with av.open(str(path)) as container:
+        packet = next(p for p in container.demux(video=0) if p.pts == index.pts[30])
+        at, size = packet.pos, packet.size
+    data = bytearray(path.read_bytes())
+    data[at : at + size] = bytes(size)
+    path.write_bytes(data)
+    assert len(VideoDecoder().decode(str(path), index, np.arange(20))) == 20
+    with pytest.raises(DecodeError, match=r"near 1\.\d+ s"):
+        VideoDecoder().decode(str(path), index, np.arange(30, 40))
+
+
+def test_another_size_in_the_middle_is_refused(tmp_path):
+    from tests.video.support import Video
+
+    small = Video("mpegts", "libx264", {"x264-params": "bframes=0"}, count=30)
+    large = Video("mpegts", "libx264", {"x264-params": "bframes=0"}, count=30, height=96, times=tuple(range(30, 60)))
+    paths = [write_video(tmp_path, f"part {k}", video) for k, video in enumerate((small, large))]
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(b"".join(Path(path).read_bytes() for path in paths))
+    index = scan_video(str(joined))
+    assert len(index.pts) == 60 and (index.height, index.width) == (64, 96)
+    assert len(VideoDecoder().decode(str(joined), index, np.arange(20))) == 20
+    with pytest.raises(DecodeError, match="has 96 x 96 pixels"):
+        VideoDecoder().decode(str(joined), index, np.arange(40, 45))
+
+
+def test_nothing_is_printed(tmp_path):
+    """FFmpeg's own lines about damage stay off stderr."""
+    path = Path(write_video(tmp_path, "h264 mkv"))
+    data = bytearray(path.read_bytes())
+    data[5000:5400] = bytes(400)
+    path.write_bytes(data)
+    program = """
+import sys, numpy as np
+from cuaug.codec.video import VideoDecoder
+from cuaug.codec.video_index import scan_video
+index = scan_video(sys.argv[1])
+for k in range(len(index.pts)):
+    try:
+        VideoDecoder().decode(sys.argv[1], index, np.array([k]))
+    except ValueError:
+        print("damaged")
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert done.returncode == 0 and done.stderr == "" and "damaged" in done.stdout

@@ -1,0 +1,124 @@
+"""Indexes of videos: sizes, rotation, timestamps, limits, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug.codec import video_index
+from cuaug.codec.exif import orient_array
+from cuaug.codec.video_index import scan_video
+from cuaug.errors import DecodeError
+from cuaug.sources.video_index import open_index
+from tests.video.support import VIDEOS, Video, make_video, with_matrix, write_video
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "indexes"
+
+
+@pytest.mark.parametrize(
+    "matrix, turn",
+    [
+        ((1, 0, 0, 1), lambda image: image),
+        ((0, -1, 1, 0), np.rot90),  # counter-clockwise
+        ((-1, 0, 0, -1), lambda image: np.rot90(image, 2)),
+        ((0, 1, -1, 0), lambda image: np.rot90(image, 3)),
+        ((-1, 0, 0, 1), lambda image: image[:, ::-1]),
+        ((1, 0, 0, -1), lambda image: image[::-1]),
+        ((0, 1, 1, 0), lambda image: image.swapaxes(0, 1)),
+        ((0, -1, -1, 0), lambda image: np.rot90(image, 2).swapaxes(0, 1)),
+    ],
+)
+def test_display_matrices(tmp_path, matrix, turn):
+    path = write_video(tmp_path, "turned", Video("mp4", "libx264", count=5, matrix=matrix))
+    index, image = scan_video(path), np.arange(64 * 96 * 3).reshape(64, 96, 3)
+    np.testing.assert_array_equal(orient_array(image, index.orientation), turn(image))
+    assert (index.height, index.width) == turn(image).shape[:2]
+
+
+def test_other_angles_are_refused(tmp_path):
+    path = tmp_path / "x.mp4"
+    path.write_bytes(with_matrix(make_video(Video("mp4", "libx264", count=5)), 1, 1, -1, 1))
+    with pytest.raises(DecodeError, match="another angle"):
+        scan_video(str(path))
+
+
+def test_seconds_count_from_the_first_frame(tmp_path):
+    index = scan_video(write_video(tmp_path, "h264 mp4 start offset"))
+    np.testing.assert_allclose(index.seconds, np.arange(90) / 25)
+    times = np.array(VIDEOS["h264 mkv variable rate"].times)
+    index = scan_video(write_video(tmp_path, "h264 mkv variable rate"))
+    np.testing.assert_allclose(index.seconds, (times - times[0]) / 25, atol=1e-3)
+
+
+def test_an_index_is_kept_beside_its_video(tmp_path, monkeypatch):
+    path = write_video(tmp_path, "h264 mp4")
+    first = open_index(path)
+    assert [file.name for file in tmp_path.glob("*.cuaug-index")] == ["h264_mp4.mp4.cuaug-index"]
+    open_index.__globals__["_open_index"].cache_clear()
+    monkeypatch.setattr(open_index.__globals__["_scan"], "__code__", (lambda path, file: 1 / 0).__code__)
+    again = open_index(path)
+    assert again.pts.tolist() == first.pts.tolist() and again.time_base == first.time_base
+    assert (again.height, again.width, again.codec) == (64, 96, "h264")
+
+
+def test_a_name_with_a_colon(tmp_path):
+    path = tmp_path / "concat:a|b.mp4"
+    path.write_bytes(make_video(Video("mp4", "libx264", count=5)))
+    assert len(scan_video(str(path)).pts) == 5
+
+
+def test_playlists_open_no_other_file(tmp_path):
+    """FFmpeg tells formats by their first bytes, whatever the file's name."""
+    write_video(tmp_path, "h264 ts")
+    playlist = "#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nh264_ts.ts\n#EXT-X-ENDLIST\n"
+    scripts = {"a.m3u8": playlist, "b.mp4": playlist, "c.mp4": "ffconcat version 1.0\nfile h264_ts.ts\n"}
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DecodeError, match="not a video in one of the containers mov, matroska"):
+            scan_video(str(tmp_path / name))
+
+
+def test_what_is_no_video(tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+    Image.new("RGB", (20, 10)).save(tmp_path / "picture.png")
+    with av.open(str(tmp_path / "sound.mp4"), "w") as container:
+        stream = container.add_stream("aac", rate=44_100)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 44_100
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    for name, reason in (("text.mp4", "not a video"), ("picture.png", "not a video"), ("sound.mp4", "no video stream")):
+        with pytest.raises(DecodeError, match=reason):
+            scan_video(str(tmp_path / name))
+    with pytest.raises(FileNotFoundError):
+        scan_video(str(tmp_path / "missing.mp4"))
+
+
+def test_codecs_that_nobody_fuzzed_are_refused(tmp_path):
+    path = write_video(tmp_path, "x", Video("matroska", "ffv1", count=3))
+    with pytest.raises(DecodeError, match="its codec is ffv1, which is none of av1, "):
+        scan_video(path)
+
+
+def test_limits(tmp_path, monkeypatch):
+    path = write_video(tmp_path, "h264 mp4")
+    monkeypatch.setattr(video_index, "MAX_FRAMES", 50)
+    with pytest.raises(DecodeError, match="more than 50 frames"):
+        scan_video(path)
+    monkeypatch.setattr(video_index, "MAX_FRAMES", 100)
+    monkeypatch.setattr(video_index, "MAX_PIXELS", 64 * 95)
+    with pytest.raises(DecodeError, match="above the limit"):
+        scan_video(path)
+
+
+def test_b_frames_in_avi_without_timestamps(tmp_path):
+    with pytest.raises(DecodeError, match="has no timestamp of its own: convert the file to mp4 or mkv"):
+        scan_video(write_video(tmp_path, "h264 avi b-frames"))
