@@ -38,7 +38,7 @@ class PixelFormat:
     gray: bool = False
 
 
-#: Formats that the kernel reads, by FFmpeg's name. yuvj formats have full range.
+#: Formats that the kernel reads, by FFmpeg's name. yuvj formats and gray have full range, as libswscale takes them.
 FORMATS = {
     "yuv420p": PixelFormat(8, 1, 1),
     "yuv422p": PixelFormat(8, 0, 1),
@@ -138,7 +138,7 @@ def describe_frames(
         row["height"], row["width"], row["sample_bytes"] = frame.height, frame.width, bytes_per_sample
         row["uv_step"], row["cosited"] = 1 + form.interleaved, frame.cosited
         row["shift_y"], row["shift_x"] = form.shift_y, form.shift_x
-        full = frame.full_range or frame.format.startswith("yuvj")
+        full = frame.full_range or form.gray or frame.format.startswith("yuvj")
         for name, value in color_coefficients(matrix, form.bits, form.low_bits, full).items():
             row[name] = value
         size = (frame.width, frame.height) if swaps_axes(orientation) else (frame.height, frame.width)

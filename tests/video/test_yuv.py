@@ -1,0 +1,110 @@
+"""Frames to RGB: the kernel against libswscale, and bit by bit against NumPy."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from av.video.reformatter import Interpolation, VideoReformatter
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug._runtime.native import BEST_ISA
+from cuaug.codec import yuv
+from cuaug.codec.exif import orient_array
+from cuaug.codec.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
+from tests.references.yuv import WEIGHTS, to_rgb
+from tests.video.frames import RandomFrame, convert
+
+#: SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT beside bilinear chroma: libswscale's most exact settings.
+EXACT = int(Interpolation.BILINEAR) | 0x42000
+
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.tuples(st.integers(1, 20), st.sampled_from([1, 2, 3, 15, 16, 63, 64, 65, 66, 127, 128, 129, 200]))
+names = st.sampled_from(sorted(FORMATS))
+matrices = st.sampled_from(sorted(WEIGHTS))
+
+
+def reference(frame: RandomFrame, cosited: bool) -> np.ndarray:
+    name = frame.frame.format.name
+    full_range = frame.full_range or name.startswith(("yuvj", "gray"))
+    return to_rgb(frame.luma, frame.u, frame.v, FORMATS[name].bits, frame.matrix, full_range, cosited)
+
+
+@given(names, sizes, matrices, st.booleans(), st.booleans(), st.booleans(), seeds)
+def test_every_size_has_the_bits_of_the_reference(name, size, matrix, full_range, cosited, legal, seed):
+    frame = RandomFrame.make(name, *size, matrix, full_range, np.random.default_rng(seed), legal)
+    np.testing.assert_array_equal(convert(frame.described(cosited)), reference(frame, cosited))
+
+
+@given(names, sizes, st.booleans(), st.integers(1, 8), seeds, st.data())
+def test_regions_of_turned_frames_are_parts_of_the_whole(name, size, cosited, orientation, seed, data):
+    frame = RandomFrame.make(name, *size, "bt709", False, np.random.default_rng(seed), True)
+    whole = orient_array(reference(frame, cosited), orientation)
+    height, width, _ = whole.shape
+    y0, x0 = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    y1, x1 = data.draw(st.integers(y0 + 1, height)), data.draw(st.integers(x0 + 1, width))
+    part = convert(frame.described(cosited), (y0, x0, y1, x1), orientation)
+    np.testing.assert_array_equal(part, whole[y0:y1, x0:x1])
+
+
+@pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("matrix", ["bt601", "bt709", "bt2020"])
+def test_within_one_level_of_libswscale(name, matrix, full_range):
+    rng = np.random.default_rng(0)
+    for height, width in ((32, 64), (16, 150), (2, 2)):
+        full_range = full_range or name.startswith("yuvj")  # libswscale takes the range from the name
+        frame = RandomFrame.make(name, height, width, matrix, full_range, rng, True)
+        expected = VideoReformatter().reformat(frame.frame, format="rgb24", interpolation=EXACT).to_ndarray()
+        difference = np.abs(convert(frame.described()).astype(int) - expected)
+        assert difference.max() <= 1
+
+
+@given(names, sizes, st.booleans(), st.booleans(), seeds)
+def test_instruction_sets_give_the_same_bits(name, size, full_range, cosited, seed):
+    frame = RandomFrame.make(name, *size, "bt601", full_range, np.random.default_rng(seed), False)
+    best = convert(frame.described(cosited))
+    for isa in range(BEST_ISA):
+        with mock.patch.object(yuv, "BEST_ISA", isa):
+            np.testing.assert_array_equal(convert(frame.described(cosited)), best)
+
+
+@pytest.mark.parametrize("full_range", [False, True])
+@pytest.mark.parametrize("bits", [8, 10])
+@pytest.mark.parametrize("matrix", WEIGHTS)
+def test_pure_colours(matrix, bits, full_range):
+    """Encoding by the standard's definition, in doubles, then rounding to samples and decoding."""
+    kr, kb = WEIGHTS[matrix]
+    name = "yuv444p" if bits == 8 else "yuv444p10le"
+    colors = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 99, 200]])
+    red, green, blue = colors.T / 255.0
+    y = kr * red + (1 - kr - kb) * green + kb * blue
+    u, v = (blue - y) / (2 * (1 - kb)), (red - y) / (2 * (1 - kr))
+    largest, level = 2**bits - 1, 2 ** (bits - 8)
+    if full_range:
+        samples = [y * largest, u * largest + 128 * level, v * largest + 128 * level]
+    else:
+        samples = [(16 + 219 * y) * level, (128 + 224 * u) * level, (128 + 224 * v) * level]
+    planes = [np.rint(plane).clip(0, largest).astype("u1" if bits == 8 else "<u2")[None] for plane in samples]
+    addresses = [(plane.ctypes.data, plane.strides[0]) for plane in planes]
+    frame = yuv.VideoFrame(addresses, 1, len(colors), name, matrix, full_range, False, planes)
+    assert np.abs(convert(frame)[0].astype(int) - colors).max() <= (2 if bits == 8 else 1)
+
+
+def test_a_frame_of_a_clip_does_not_touch_its_neighbours():
+    rng = np.random.default_rng(1)
+    frames = [RandomFrame.make("yuv420p", 9, 17, "bt601", False, rng, False) for _ in range(3)]
+    together = np.zeros((3, 9, 17, 3), np.uint8)
+    addresses = [image.ctypes.data for image in together]
+    convert_frames(describe_frames([frame.described() for frame in frames], (0, 0, 9, 17), addresses, 17 * 3))
+    for frame, image in zip(frames, together, strict=True):
+        np.testing.assert_array_equal(image, reference(frame, False))
+
+
+def test_the_formats_have_full_range_by_name():
+    assert color_coefficients("bt601", 8, 0, True)["y_offset"] == 0.0
+    rng = np.random.default_rng(2)
+    frame = RandomFrame.make("yuvj420p", 4, 4, "bt601", False, rng, True)
+    np.testing.assert_array_equal(convert(frame.described()), reference(frame, False))
