@@ -117,7 +117,15 @@ CASES = {
     ],
 }
 #: Base classes, and transforms that change no color image without targets or clips.
-HIDDEN = {"BatchTransform", "RandomTransform", "Transform", "CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"} | {
+HIDDEN = {
+    "PerFrame",
+    "BatchTransform",
+    "RandomTransform",
+    "Transform",
+    "CopyPaste",
+    "RandomIoUCrop",
+    "SanitizeBoundingBoxes",
+} | {
     "ClampBoundingBoxes",
     "ClampKeyPoints",
     "ConvertBoundingBoxFormat",

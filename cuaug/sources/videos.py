@@ -19,9 +19,8 @@ from cuaug.sources._labels import Classes
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._text import PathResolver, open_text, parse_number
 from cuaug.sources.files import Files
-from cuaug.sources.video_index import open_index
 
-__all__ = ["EXTENSIONS", "ClipRequest", "Videos"]
+__all__ = ["EXTENSIONS", "ClipRequest", "Videos", "frame_range"]
 
 #: File extensions of videos in a directory.
 EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".mts", ".flv", ".wmv", ".3gp")
@@ -83,7 +82,15 @@ class Videos(ReprMixin):
             "path label start end" per line; paths; (path, label) or (path, label, start, end) tuples; or
             {path: label}. Paths alone are labeled with their index. `start` and `end` limit the frames of clips to a
             range: integers are frame numbers, floats are seconds from the first frame, None is no limit.
-        frames, stride, fps, sampling, clips_per_video, step, pad: as for `ClipSampler`, which explains them.
+        frames: T, the number of frames of a clip.
+        stride: distance of two frames of a clip, in frames of the video.
+        fps: frames per second of a clip, in place of `stride`: the frames shown at these times.
+        sampling: where clips begin: "random", anew in each epoch; "uniform", at equal distances, one clip in the middle;
+            "segments", one random frame from each of T equal parts; or "all", every `step` frames.
+        clips_per_video: number of clips of each video, unless sampling="all".
+        step: frames from one clip's beginning to the next's, for "all"; None: the frames that a clip spans.
+        pad: where a video, or its range, is too short: "error", the sample is damaged; "last", the last frame repeats;
+            "loop", the clip starts over.
         classes: as for `Files`.
 
     Attributes:
@@ -120,6 +127,8 @@ class Videos(ReprMixin):
         self._clip_of = np.arange(len(self._video_of)) - np.repeat(np.cumsum(counts) - counts, counts)
 
     def _count_clips(self) -> NDArray[np.int64]:
+        from cuaug.sources.video_index import open_index  # imports Pillow
+
         sampler = self.clip_sampler
         if sampler.sampling != "all":
             return np.full(len(self.paths), sampler.clips_per_video)

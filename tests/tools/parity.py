@@ -68,7 +68,9 @@ EXACT = {
     *("RandomEqualize", "SaltAndPepper", "CoarseDropout", "GridMask", "RandomMask", "MedianBlur", "JPEG"),
 }
 #: Transforms that change no pixels themselves.
-PIXELLESS = BASES | WRAPPERS | TARGET_TRANSFORMS - {"RandomIoUCrop"} | {"Lambda", "UniformTemporalSubsample"}
+PIXELLESS = (
+    BASES | WRAPPERS | TARGET_TRANSFORMS - {"RandomIoUCrop"} | {"Lambda", "PerFrame", "UniformTemporalSubsample"}
+)
 
 
 def small_photos() -> DecodedImage:

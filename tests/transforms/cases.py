@@ -53,7 +53,8 @@ WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder"
 #: Transforms of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py,
 #: test_augmix.py, test_clips.py, and tests/targets/test_merge.py.
 MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"} | {
-    "UniformTemporalSubsample"
+    "PerFrame",
+    "UniformTemporalSubsample",
 }
 
 #: Transforms of targets, and of types. Their tests: tests/targets/test_boxes.py, test_conversions.py.

@@ -23,7 +23,6 @@ CHAIN = T.Compose(
         T.RandAugment(),
         T.ElasticTransform(),
         T.RandomErasing(1.0, value="random"),
-        T.GaussianNoise(),
     ]
 )
 
@@ -42,6 +41,50 @@ def test_a_clip_draws_as_an_image_of_a_batch():
     torch.manual_seed(7)
     clips = CHAIN(CLIPS)
     assert torch.equal(clips[:, 0], images) and torch.equal(clips[:, 4], images)
+
+
+@pytest.mark.parametrize("noise", [T.GaussianNoise(), T.SaltAndPepper(p=1.0), T.ShotNoise(p=1.0)])
+def test_noise_differs_from_frame_to_frame(noise):
+    torch.manual_seed(3)
+    made, params = T.Compose([noise]).trace(CLIPS)
+    assert all(not torch.equal(made[:, 0], made[:, t]) for t in range(1, 5))
+    assert torch.equal(T.Compose([noise]).replay(params, CLIPS), made)
+    torch.manual_seed(3)
+    assert torch.equal(noise(CLIPS[:, 0]), made[:, 0]), "the first frame has the noise of an image"
+
+
+def test_per_frame_draws_anew_for_each_frame():
+    torch.manual_seed(4)
+    chain = T.Compose([T.RandomCrop(12), T.PerFrame([T.ColorJitter(0.5), T.RandomErasing(1.0)]), T.ColorJitter(0.5)])
+    made, params = chain.trace(CLIPS)
+    assert all(not torch.equal(made[:, 0], made[:, t]) for t in range(1, 5))
+    assert torch.equal(chain.replay(params, CLIPS), made)
+    frames = [step["frame"] for step in params[0] if step["transform"] == "RandomErasing"]
+    assert frames == [0, 1, 2, 3, 4] and sum("frame" not in step for step in params[0]) == 2
+    torch.manual_seed(4)
+    without = T.Compose([T.RandomCrop(12), T.ColorJitter(0.5)]).trace(CLIPS)[1]
+    assert [step["params"] for step in without[0]] == [s["params"] for s in params[0] if "frame" not in s], (
+        "PerFrame changes no other draws"
+    )
+
+
+def test_per_frame_within_views():
+    views = T.Compose([T.MultiView([T.PerFrame(T.ColorJitter(0.5)), T.Compose([])])])
+    torch.manual_seed(5)
+    made, params = views.trace(CLIPS)
+    assert made.shape == (4, 2, 5, 3, 24, 32) and torch.equal(made[:, 1], CLIPS)
+    assert torch.equal(views.replay(params, CLIPS), made)
+    assert len({float(step["params"]["brightness"]) for step in params[0]}) == 5, "each frame its own"
+
+
+def test_per_frame_refuses_images_and_views():
+    with pytest.raises(TransformError, match="needs clips"):
+        T.PerFrame(T.ColorJitter(0.5))(FRAME)
+    with pytest.raises(TransformError, match="several views"):
+        T.PerFrame([T.FiveCrop(8)])
+    with pytest.raises(TransformError, match="another chain|with the chain"):
+        chain = T.Compose([T.PerFrame(T.ColorJitter(0.5))])
+        T.Compose([T.ColorJitter(0.5)]).replay(chain.trace(CLIPS)[1], CLIPS)
 
 
 def test_arrays_and_floats():
