@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 from dataclasses import dataclass
 from fractions import Fraction
@@ -41,6 +42,8 @@ _ORIENTATIONS = {
     (0, -1, -1, 0): 7,
     (0, -1, 1, 0): 8,
 }
+# FFmpeg's demuxers report damage as one of these, too.
+_OF_DAMAGE = (errno.EIO, errno.EPERM, errno.ENOSYS)
 # Two timestamps further apart overflow when one is subtracted.
 _MAX_SPAN = 1 << 62
 
@@ -102,7 +105,7 @@ def open_container(path: str) -> Any:
         # "file:", or FFmpeg takes what precedes a colon in the path as a protocol.
         container = av.open(f"file:{path}", options=options | {"max_pixels": str(MAX_PIXELS)}, metadata_errors="ignore")
     except av.FFmpegError as error:
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno not in _OF_DAMAGE:
             raise OSError(error.errno, error.strerror, path) from error
         raise DecodeError(
             f"not a video in one of the containers {_FORMATS.replace(',', ', ')}: {error.strerror}"

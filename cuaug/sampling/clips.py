@@ -147,8 +147,8 @@ class ClipSampler:
             raise DecodeError(
                 f"it has {count} frames, but a clip needs {self.frames}; pad='last' or 'loop' repeats some"
             )
-        edges = np.arange(self.frames + 1) * count / self.frames
-        numbers = np.minimum(edges[:-1] + draws * np.diff(edges), count - 1).astype(np.int64)
+        edges = np.arange(self.frames + 1) * count // self.frames  # whole frames, or two parts could share one
+        numbers = edges[:-1] + (draws * np.maximum(np.diff(edges), 1)).astype(np.int64)
         padding = np.zeros(self.frames, dtype=bool)
         padding[1:] = numbers[1:] == numbers[:-1]
         return first + numbers, padding
