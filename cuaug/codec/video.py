@@ -79,7 +79,7 @@ class _Decoding:
         self._container, self._stream, self._index = container, stream, index
         self._wanted = sorted(set(wanted))
         self._skips = index.codec in _SKIPPING_CODECS
-        self._last_pts = int(index.pts[0])
+        self._last_pts = self._last_sent = int(index.pts[0])
         self._doubtful: set[int] = set()
         self._error = require_module("av", "video").FFmpegError
         self.found: dict[int, VideoFrame] = {}
@@ -105,6 +105,15 @@ class _Decoding:
         """The number of the last key frame that is not after `pts`; -1: none."""
         return int(np.searchsorted(self._index.keys, pts, side="right")) - 1
 
+    def _can_skip(self) -> bool:
+        """Whether frames lie between the last packet and the key frame before the next wanted frame.
+
+        Without any, to seek there would decode the key frame twice: decoders give frames a few packets late.
+        """
+        key = self._key_before(self._wanted[len(self.found)])
+        after = int(np.searchsorted(self._index.pts, self._last_sent, side="right"))
+        return key >= 0 and after < len(self._index.pts) and self._index.pts[after] < self._index.keys[key]
+
     def _decode_from(self, key: int) -> bool:
         """Decodes from a key frame on, or from the beginning for -1; whether wanted frames came out."""
         first, frames = len(self.found), self._frames(key)
@@ -114,9 +123,7 @@ class _Decoding:
                 break  # it did not come out
             if frame.pts == next_wanted:
                 self.found[frame.pts] = self._take(frame)
-                is_last = len(self.found) == len(self._wanted)
-                # A later key frame may be nearer to the next one.
-                if is_last or self._key_before(self._wanted[len(self.found)]) > self._key_before(frame.pts):
+                if len(self.found) == len(self._wanted) or self._can_skip():
                     break
         if self._doubtful:
             end = max(self._doubtful)
@@ -132,13 +139,20 @@ class _Decoding:
         context, wanted, self._doubtful = self._stream.codec_context, set(self._wanted), set()
         start = int(self._index.keys[key]) if key >= 0 else min(int(self._index.pts[0]), 0)
         self._container.seek(start, stream=self._stream)
+        unsent, self._last_sent = wanted - self.found.keys(), start
         for packet in self._container.demux(self._stream):
+            # After the last wanted packet the decoder gives the frames that it holds back; no other packet is needed.
+            # One without a timestamp may still belong to the last frame.
+            drains = not unsent and packet.pts is not None
+            if packet.pts is not None:
+                unsent.discard(packet.pts)
+                self._last_sent = max(self._last_sent, packet.pts)
             if self._skips:
                 context.skip_frame = "DEFAULT" if packet.pts is None or packet.pts in wanted else "NONREF"
             try:
-                frames = packet.decode()
+                frames = context.decode(None if drains else packet)
             except self._error:
-                if packet.pts is None:
+                if packet.pts is None or drains:
                     raise
                 # Before `start`: an open group of pictures, whose first frames refer to frames before the key frame.
                 if packet.pts >= start:
@@ -149,6 +163,8 @@ class _Decoding:
                     self._last_pts = frame.pts
                     self._doubtful.discard(frame.pts)
                     yield frame
+            if drains:
+                return
 
     def _take(self, frame: Any) -> VideoFrame:
         index = self._index

@@ -50,6 +50,8 @@ def check(name: str, seed: int, clips: int) -> None:
     missing = index.pts.tolist()[len(plain) :]
     assert index.pts.tolist() == list(plain) + missing
     assert not missing or ("truncated" in name and len(missing) < 5), "frames of the file's cut end come not out"
+    # Plain decoding gives up at a cut end with frames in the decoder; the whole file has them.
+    expected = dict(plain_frames(_path(name.removesuffix(" truncated")))) | plain
     for _ in range(clips):
         numbers = random_clip(rng, len(index.pts))
         try:
@@ -59,7 +61,7 @@ def check(name: str, seed: int, clips: int) -> None:
             assert "truncated" in name and int(numbers.max()) >= len(index.pts) - 4, (numbers, error)
             continue
         for number, frame in zip(numbers.tolist(), frames, strict=True):
-            assert plane_bytes(frame.owner) == plain[int(index.pts[number])], f"{name}: frame {number} of {numbers}"
+            assert plane_bytes(frame.owner) == expected[int(index.pts[number])], f"{name}: frame {number} of {numbers}"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in CONVERTED])
