@@ -85,8 +85,8 @@ class Videos(ReprMixin):
         frames: T, the number of frames of a clip.
         stride: distance of two frames of a clip, in frames of the video.
         fps: frames per second of a clip, in place of `stride`: the frames shown at these times.
-        sampling: where clips begin: "random", anew in each epoch; "uniform", at equal distances, one clip in the middle;
-            "segments", one random frame from each of T equal parts; or "all", every `step` frames.
+        sampling: where clips begin: "random", anew in each epoch; "uniform", at equal distances, or one in the
+            middle; "segments", one random frame from each of T equal parts; "all", every `step` frames.
         clips_per_video: number of clips of each video, unless sampling="all".
         step: frames from one clip's beginning to the next's, for "all"; None: the frames that a clip spans.
         pad: where a video, or its range, is too short: "error", the sample is damaged; "last", the last frame repeats;

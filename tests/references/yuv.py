@@ -1,4 +1,4 @@
-"""Video frames to RGB in NumPy, pixel by pixel: chroma upsampling, then the matrix of ITU-R BT.601, BT.709 or BT.2020."""
+"""Video frames to RGB in NumPy, pixel by pixel: chroma upsampling, then the matrix of BT.601, BT.709 or BT.2020."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_per_frame_refuses_images_and_views():
         T.PerFrame(T.ColorJitter(0.5))(FRAME)
     with pytest.raises(TransformError, match="several views"):
         T.PerFrame([T.FiveCrop(8)])
-    with pytest.raises(TransformError, match="another chain|with the chain"):
+    with pytest.raises(TransformError, match=r"another chain|with the chain"):
         chain = T.Compose([T.PerFrame(T.ColorJitter(0.5))])
         T.Compose([T.ColorJitter(0.5)]).replay(chain.trace(CLIPS)[1], CLIPS)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -107,7 +109,7 @@ def test_segments_hold_one_frame_each(frames, count, data):
     numbers, padding = sampler.choose(np.arange(count) / 25, 0, 0, count, draws)
     if count >= frames:
         edges = [k * count // frames for k in range(frames + 1)]
-        segments = [list(range(a, b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        segments = [list(range(a, b)) for a, b in itertools.pairwise(edges)]
         assert numbers.tolist() == [part[int(draw * len(part))] for part, draw in zip(segments, draws, strict=True)]
         assert not padding.any() and len(set(numbers.tolist())) == frames
     else:

@@ -1,0 +1,207 @@
+"""The loader's promises hold for clips of videos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+import cuaug
+from cuaug import ArgumentError, DecodeError, Loader, TransformError
+from cuaug import transforms as T
+from cuaug.sources import Videos
+
+COUNT, FRAMES, H, W = 6, 40, 48, 64
+CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
+
+
+def write(path: Path, number: int, frames: int = FRAMES) -> None:
+    """A moving gradient; its mean tells the video."""
+    y, x = np.mgrid[:H, :W]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=25, options={"g": "10", "crf": "10"})
+        stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
+        for t in range(frames):
+            picture = np.stack([np.full((H, W), 30 * number + 20), (4 * x + 6 * t) % 256, 5 * y], axis=-1)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture.astype(np.uint8), format="rgb24")))
+        container.mux(stream.encode())
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("videos")
+    for number in range(COUNT):
+        write(folder / f"{number}.mp4", number)
+    return [str(folder / f"{number}.mp4") for number in range(COUNT)]
+
+
+def videos(paths: list[str], **how) -> Videos:
+    return Videos(list(zip(paths, range(len(paths)), strict=True)), **({"frames": 5, "stride": 3} | how))
+
+
+def load(source, chain=CHAIN, **how):
+    with Loader(source, chain, **({"batch_size": 4, "seed": 0} | how)) as loader:
+        return list(loader)
+
+
+def decoded(path: str, numbers: torch.Tensor) -> np.ndarray:
+    """(T, H, W, 3): the whole frames, by the loader's own decoder and converter."""
+    (batch,) = load(Videos([path], frames=FRAMES), [])
+    return batch.images[0].permute(0, 2, 3, 1).numpy()[numbers.numpy()]
+
+
+def test_clips_have_the_promised_shape(paths):
+    batches = load(videos(paths), shuffle=True)
+    assert [batch.images.shape for batch in batches] == [(4, 5, 3, 24, 24), (2, 5, 3, 24, 24)]
+    for batch in batches:
+        assert (
+            batch.clips.numbers.shape == batch.clips.timestamps.shape == batch.clips.padding.shape == (len(batch[1]), 5)
+        )
+        assert (batch.clips.numbers.diff(dim=1) == 3).all() and not batch.clips.padding.any()
+        assert torch.allclose(batch.clips.timestamps, batch.clips.numbers.double() / 25)
+        assert [Path(path).stem for path in batch.paths] == [str(int(label)) for label in batch.labels]
+    across = load(videos(paths), shuffle=True, layout="NCTHW")
+    for batch, other in zip(batches, across, strict=True):
+        assert other.images.is_contiguous() and torch.equal(other.images, batch.images.transpose(1, 2))
+
+
+def test_pixels_are_those_of_the_chain_on_decoded_frames(paths):
+    """The region that the loader converts is that of the whole frames."""
+    crop = [T.CenterCrop((31, 27)), T.Resize((16, 18)), T.RandomInvert(1.0)]
+    for batch in load(videos(paths), crop, batch_size=2):
+        for clip, path, numbers in zip(batch.images, batch.paths, batch.clips.numbers, strict=True):
+            want = T.Compose(crop)(decoded(path, numbers)[None])
+            assert np.array_equal(clip.permute(0, 2, 3, 1).numpy(), want[0])
+
+
+@pytest.mark.parametrize("how", [{"threads": 1}, {"threads": 3, "batch_size": 2}, {"prefetch": 5, "batch_size": 1}])
+def test_clips_do_not_depend_on_how_they_are_loaded(paths, how):
+    source = videos(paths, clips_per_video=2)
+
+    def rows(batches):
+        return {int(i): image for batch in batches for i, image in zip(batch.indices, batch.images, strict=True)}
+
+    want, got = rows(load(source, shuffle=True)), rows(load(source, shuffle=True, **how))
+    assert want.keys() == got.keys() and all(torch.equal(want[i], got[i]) for i in want)
+
+
+def test_each_epoch_draws_other_clips(paths):
+    with Loader(videos(paths), CHAIN, batch_size=6, seed=0) as loader:
+        (one,), (two,) = list(loader), list(loader)
+        loader.set_epoch(0)
+        (again,) = loader
+    assert not torch.equal(one.clips.numbers, two.clips.numbers)
+    assert torch.equal(one.clips.numbers, again.clips.numbers) and torch.equal(one.images, again.images)
+    assert one.digest == again.digest != two.digest
+
+
+def test_resume_and_ranks(paths):
+    source = videos(paths, clips_per_video=3)
+    how = {"batch_size": 3, "shuffle": True, "seed": 5}
+    with Loader(source, CHAIN, **how) as loader:
+        batches = iter(loader)
+        next(batches)
+        state, rest = loader.state_dict(), list(batches)
+    with Loader(source, CHAIN, **how) as loader:
+        loader.load_state_dict(state)
+        assert all(torch.equal(a.images, b.images) for a, b in zip(loader, rest, strict=True))
+    ranks = [load(source, rank=rank, world_size=2, **how) for rank in range(2)]
+    indices = torch.cat([batch.indices for batches in ranks for batch in batches])
+    assert sorted(indices.tolist()) == list(range(18))
+    alone = {int(i): clip for batch in load(source, **how) for i, clip in zip(batch.indices, batch.images, strict=True)}
+    for batch in ranks[1]:
+        assert all(torch.equal(alone[int(i)], clip) for i, clip in zip(batch.indices, batch.images, strict=True))
+
+
+@pytest.fixture
+def damaged(paths, tmp_path) -> list[str]:
+    """The second file is none, the fourth is cut off."""
+    none, cut = tmp_path / "none.mp4", tmp_path / "cut.mkv"
+    none.write_bytes(b"this is no video" * 100)
+    whole = tmp_path / "whole.mkv"
+    write(whole, 3)
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    return [paths[0], str(none), paths[2], str(cut)]
+
+
+def test_damaged_videos(damaged):
+    source = videos(damaged, frames=8, stride=5)
+    with pytest.raises(DecodeError, match=r"none\.mp4.*not a video"):
+        load(source)
+    told = []
+    (skipped,) = load(source, on_error="skip", error_callback=told.append)
+    assert [Path(error.path).name for error in told] == ["none.mp4", "cut.mkv"] and len(skipped.images) == 2
+    (replaced,) = load(source, on_error="replace")
+    assert replaced.valid.tolist() == [True, False, True, False] and len(replaced.clips.numbers) == 4
+    assert set(replaced.labels.tolist()) <= {0, 2}
+
+
+def test_short_videos(paths):
+    with pytest.raises(DecodeError, match=r"40 frames .* too few for a clip of 30 frames at stride 2; pad="):
+        load(videos(paths, frames=30, stride=2))
+    last = load(videos(paths, frames=30, stride=2, pad="last"), [], batch_size=6)[0]
+    assert last.clips.padding.sum(1).tolist() == [10] * 6 and torch.equal(last.images[:, 19], last.images[:, 29])
+    loop = load(videos(paths, frames=30, stride=2, pad="loop"), [], batch_size=6)[0]
+    assert torch.equal(loop.images[:, 0], loop.images[:, 20])
+
+
+def test_views_and_per_frame(paths):
+    view = T.Compose([T.RandomResizedCrop(16), T.RandomHorizontalFlip()])
+    (batch,) = load(videos(paths, frames=3), [T.MultiView([view, view])], batch_size=6)
+    assert batch.images.shape == (6, 2, 3, 3, 16, 16) and not torch.equal(batch.images[:, 0], batch.images[:, 1])
+    still = Videos([(path, 0, 7, 8) for path in paths], frames=4, pad="last")
+    (plain,) = load(still, [T.ColorJitter(0.5)], batch_size=6)
+    assert torch.equal(plain.images, plain.images[:, :1].expand_as(plain.images)), "one frame, four times"
+    (apart,) = load(still, [T.PerFrame(T.ColorJitter(0.5))], batch_size=6)
+    assert not torch.equal(apart.images[:, 0], apart.images[:, 1])
+    assert [step["frame"] for step in apart.params()[0]] == [0, 1, 2, 3]
+
+
+def test_targets_of_each_frame(paths):
+    mask = np.zeros((5, H, W), np.uint8)
+    boxes = np.zeros((5, 1, 4))
+    for t in range(5):
+        mask[t, 10 : 14 + t, 20:30] = 1
+        boxes[t, 0] = [20, 10, 30, 14 + t]
+    label = {"boxes": boxes, "mask": mask, "labels": np.array([3]), "name": "a"}
+    source = Videos([(path, label) for path in paths], frames=5, sampling="uniform")
+    (batch,) = load(source, [T.RandomCrop((40, 50)), T.RandomHorizontalFlip()], batch_size=6)
+    for target in batch.labels:
+        found = torch.as_tensor(target["boxes"]), torch.as_tensor(target["mask"])
+        assert found[0].shape == (5, 1, 4) and found[1].shape == (5, 40, 50) and target["name"] == "a"
+        for t in range(5):
+            x0, y0, x1, y1 = found[0][t, 0].tolist()
+            rows, columns = found[1][t].nonzero(as_tuple=True)
+            assert (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1) == (y0, y1, x0, x1)
+    with pytest.raises(
+        TransformError, match=r"boxes of a clip needs one entry for each of its 4 frames, not \(5, 1, 4\)"
+    ):
+        load(Videos([(path, label) for path in paths], frames=4), [T.RandomCrop(20)])
+
+
+def test_stats_peek_and_replay(paths):
+    with Loader(videos(paths), CHAIN, batch_size=3, seed=0) as loader:
+        peeked = loader.peek()
+        batches = list(loader)
+        assert torch.equal(peeked.images, batches[0].images)
+        assert torch.equal(loader.replay(epoch=0, step=1).images, batches[1].images)
+        stats = loader.stats()
+    assert stats.decoded_by == {"video": 12} and stats.seconds["decode"] > 0
+
+
+def test_settings_for_images_are_refused(paths):
+    for how, name in (
+        ({"cache": "encoded"}, "cache"),
+        ({"stack": False}, "stack"),
+        ({"decode": cuaug.DecodeOptions(mode="L")}, "mode"),
+        ({"layout": "NCHW"}, "layout"),
+    ):
+        with pytest.raises(ArgumentError, match=name):
+            Loader(videos(paths), CHAIN, **how)
+    with pytest.raises(ArgumentError, match="layout must be one of 'NCHW', 'NHWC'"):
+        Loader(paths, CHAIN, layout="NTCHW")
+    with pytest.raises(TransformError, match="clips need a chain"):
+        Loader(videos(paths), [T.Resize((8, 8)), T.MixUp()])
