@@ -71,7 +71,7 @@ def show(
         classes: names of the labels 0, 1, ....
         mean, std: of the `Normalize` to undo. None: those of the loader's chain, which its batches know. Floats that
             still leave [0, 1] are stretched to that range, and the caption says so.
-        columns: pictures per row; the views of a sample are a row.
+        columns: pictures per row; the views of a sample, and the frames of a clip, are a row.
         limit: most samples to draw.
         side: longest side of each picture, in pixels. Small images are magnified by whole numbers.
         box_format: "xyxy", "xywh" or "cxcywh", for labels without a "format".
@@ -94,14 +94,21 @@ def show(
         images, labels = batch, None
     normalization = getattr(batch, "normalization", None) if mean is None else (_to_list(mean), _to_list(std))
     valid = getattr(batch, "valid", None)
-    samples = _split_views(images)
+    clips = getattr(batch, "clips", None)
+    samples = _split_views(images if clips is None else _frames_of_clips(images, clips.numbers.shape[1]))
     if not samples:
         raise ArgumentError("batch is empty: there is nothing to show")
     rows: list[list[Cell]] = []
     for k, views in enumerate(samples[:limit]):
         label = _label_of(labels, k, len(samples))
         is_valid = valid is None or bool(valid[k])
-        rows.append([_draw(view, label, classes, normalization, side, box_format, is_valid) for view in views])
+        own = [label if clips is None else _label_of_frame(label, t) for t in range(len(views))]
+        rows.append(
+            [
+                _draw(view, one, classes, normalization, side, box_format, is_valid)
+                for view, one in zip(views, own, strict=True)
+            ]
+        )
     if max(map(len, rows)) == 1:
         cells = [row[0] for row in rows]
         rows = [cells[i : i + columns] for i in range(0, len(cells), columns)]
@@ -111,7 +118,7 @@ def show(
 def to_html(batch: Any) -> str:
     """A batch as HTML: its repr, and its first pictures."""
     text = f"<code>{html.escape(repr(batch))}</code>"
-    if not _split_views(batch.images):
+    if not len(batch.valid if hasattr(batch, "valid") else _split_views(batch.images)):
         return text
     file = io.BytesIO()
     show(batch, limit=_HTML_SAMPLES, side=_HTML_SIDE).save(file, "PNG")
@@ -126,6 +133,21 @@ def to_table(rows: Mapping[Any, Any]) -> str:
 
 def _to_list(value: Any) -> list[float]:
     return [float(item) for item in np.atleast_1d(np.asarray(value, dtype=np.float64))]
+
+
+def _frames_of_clips(images: torch.Tensor, frames: int) -> torch.Tensor:
+    """(N, T, C, H, W): the frames of clips in either layout; of several views, those of the first."""
+    if images.ndim == 6:
+        images = images[:, 0]
+    return images if images.shape[1] == frames else images.transpose(1, 2)
+
+
+def _label_of_frame(label: Any, frame: int) -> Any:
+    """A clip's label, with the boxes, masks and keypoints of one frame."""
+    if not isinstance(label, Mapping):
+        return label
+    moving = {"boxes", "masks", "mask", "keypoints"}
+    return {key: value[frame] if key in moving else value for key, value in label.items()}
 
 
 def _split_views(images: Any) -> list[list[NDArray[Any]]]:

@@ -205,3 +205,13 @@ def test_settings_for_images_are_refused(paths):
         Loader(paths, CHAIN, layout="NTCHW")
     with pytest.raises(TransformError, match="clips need a chain"):
         Loader(videos(paths), [T.Resize((8, 8)), T.MixUp()])
+
+
+@pytest.mark.parametrize("layout", ["NTCHW", "NCTHW"])
+def test_a_batch_of_clips_is_shown_as_strips(paths, layout):
+    label = {"boxes": np.full((5, 1, 4), [20.0, 10.0, 30.0, 20.0])}
+    source = Videos([(path, label) for path in paths], frames=5)
+    (batch,) = load(source, [T.Resize((20, 30))], batch_size=6, layout=layout)
+    shown = cuaug.show(batch, side=60)
+    assert shown.width > 5 * 60 and shown.height > 6 * 40
+    assert "<img" in batch._repr_html_()
