@@ -118,7 +118,7 @@ def test_result_is_the_weighted_mean_of_the_chains(mix, dtype):
         for k, weight in enumerate(drawn["weights"][1:]):
             total += weight * reference.steps(pixels, drawn["operation"][k], drawn["magnitude"][k], limit=limit, **how)
         worst.append(np.abs(mixed.permute(1, 2, 0).double().numpy() - total))
-    # A level at a threshold (Posterize, Solarize) may rarely round either way, and shears put whole rows of points on the
+    # A level at a threshold (Posterize, Solarize) may rarely round either way. Shears put whole rows of points on the
     # edge between two pixels, of which either is the nearest.
     off = np.stack(worst) > (1.01 if dtype == torch.uint8 else 2e-5)
     assert off.mean() < (0.04 if mix.interpolation == "nearest" else 2e-3)
