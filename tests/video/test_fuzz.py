@@ -45,8 +45,9 @@ def test_damaged_videos(tmp_path):
 
 
 @pytest.mark.slow
-def test_three_thousand_damaged_videos_of_each_container(tmp_path):
-    check(campaign(tmp_path / "mark", "--seed", 1, "--count", 3000), 3000 * len(CONTAINERS))
+def test_more_damaged_videos(tmp_path):
+    """3,000 of each container take minutes: the docstring of fuzzer.py has the command."""
+    check(campaign(tmp_path / "mark", "--seed", 1, "--count", 300), 300 * len(CONTAINERS))
 
 
 def test_damage_differs_and_is_reproducible():
