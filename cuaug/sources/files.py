@@ -56,8 +56,9 @@ class Files(ReprMixin):
     """
 
     max_bytes = DEFAULT_MAX_BYTES
-    #: File extensions that `from_directory` looks for.
+    #: File extensions that `from_directory` looks for, and the word for such files.
     extensions: tuple[str, ...] = EXTENSIONS
+    kind = "images"
 
     def __init__(
         self,
@@ -113,8 +114,8 @@ class Files(ReprMixin):
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
             hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise SourceError(
-                f"{root!r} has no folders and no {', '.join(cls.extensions)} file: it should hold a folder of them per "
-                + "; ".join(["class, or such files", *hints])
+                f"{root!r} has no folders and no {', '.join(cls.extensions)} file: it should hold one folder of "
+                + "; ".join([f"{cls.kind} per class, or {cls.kind}", *hints])
             )
         if not classes:
             _log_ignored(root, "images", set(files) - set(images))

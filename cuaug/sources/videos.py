@@ -66,6 +66,7 @@ def frame_range(seconds: NDArray[np.float64], start: Place, end: Place) -> tuple
 
 class _VideoFiles(Files):
     extensions = EXTENSIONS
+    kind = "videos"
 
 
 class Videos(ReprMixin):
