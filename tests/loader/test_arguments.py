@@ -28,7 +28,7 @@ from tests.loader.pictures import Memory
         ),
         ({"on_error": "ignore"}, LoaderError, "on_error must be one of 'raise', 'skip', 'replace', not 'ignore'"),
         ({"on_error": None}, LoaderError, "not None"),
-        ({"labels_device": "gpu"}, LoaderError, r"labels_device must be None, .* \(cpu\), or 'cpu'"),
+        ({"labels_device": "gpu"}, LoaderError, r"labels_device must be None, .* \((cpu|cuda:\d)\), or 'cpu'"),
         *[
             ({"timeout_seconds": v}, LoaderError, f"timeout_seconds must be a number above 0, or None, not {v!r}")
             for v in ("5", 0, -1.5, math.nan, True)
