@@ -45,6 +45,12 @@ class ClipTargets:
         per_frame = [frame for label in targets for frame in self._split(label, "")]
         sides = (np.repeat(np.asarray(side), frames) for side in (heights, widths))
         self._targets = Targets(per_frame, *sides, **format)
+        for i, label in enumerate(targets):
+            if not isinstance(label, Mapping) and self._targets.has_fields(i * frames):
+                raise TransformError(
+                    "labels of clips hold boxes, masks and keypoints in a dict, one entry per frame, not in a "
+                    f"{type(label).__name__}"
+                )
 
     def __bool__(self) -> bool:
         return bool(self._targets)

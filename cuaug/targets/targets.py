@@ -86,6 +86,10 @@ class Targets:
     def __bool__(self) -> bool:
         return any(self._fields.values())
 
+    def has_fields(self, i: int) -> bool:
+        """Whether target i holds boxes, masks or keypoints."""
+        return bool(self._fields.get(i))
+
     def _with_number(self, error: TransformError, i: int) -> TransformError:
         return type(error)(f"{error} (target {i} of the batch)" if len(self._targets) > 1 else str(error))
 

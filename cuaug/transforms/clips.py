@@ -15,7 +15,7 @@ from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where, check_transforms
 from cuaug.transforms.containers import refuse_batch_transforms
 
-__all__ = ["PerFrame", "UniformTemporalSubsample"]
+__all__ = ["PerFrame", "UniformTemporalSubsample", "refuse_per_frame"]
 
 
 class PerFrame(Transform):
@@ -47,6 +47,19 @@ class PerFrame(Transform):
         with plan.separate_frames():
             for transform in self.transforms:
                 transform.plan(plan, frame_rng, where)
+
+
+def refuse_per_frame(transforms: Sequence[Transform], targets_move: bool) -> None:
+    """Raise a TransformError where a clip's one target would have to follow frames that draw apart."""
+    for transform in transforms if targets_move else ():
+        if isinstance(transform, PerFrame):
+            raise TransformError(
+                "targets: the boxes, masks and keypoints of a call belong to the whole clip, but PerFrame draws apart "
+                "for each frame: load clips with sources.Videos, whose labels hold them per frame"
+            )
+        inner = getattr(transform, "transforms", ())
+        if isinstance(inner, (list, tuple)):
+            refuse_per_frame(inner, targets_move)
 
 
 class UniformTemporalSubsample(Transform):

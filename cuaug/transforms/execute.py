@@ -16,6 +16,7 @@ from cuaug.plan import Plan, Trace, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from cuaug.transforms.base import BatchTransform, Transform
+from cuaug.transforms.clips import refuse_per_frame
 from cuaug.transforms.pictures import Pictures, refuse_pictures
 
 __all__ = ["run_chain", "run_segments", "typed_segment"]
@@ -52,7 +53,9 @@ def run_chain(
             raise TransformError("images: further pictures belong to images, not to clips")
     if targets is not None and frames > 1:
         size = opened.images.shape[1:3]
-        Targets(pictures.targets, *([side] * len(targets) for side in size), **target_format)  # errors number clips
+        # Here errors number clips.
+        moves = Targets(pictures.targets, *([side] * len(targets) for side in size), **target_format)
+        refuse_per_frame(segments, bool(moves))
     # All frames of a clip draw as one sample, and each takes a copy of its target.
     given = None if targets is None else [target for target in pictures.targets for _ in range(frames)]
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)) // frames, is_clip=is_clip(images))

@@ -87,6 +87,13 @@ def test_per_frame_refuses_images_and_views():
         T.Compose([T.ColorJitter(0.5)]).replay(chain.trace(CLIPS)[1], CLIPS)
 
 
+def test_a_target_of_a_clip_does_not_follow_frames_that_draw_apart():
+    chain = T.Compose([T.RandomApply([T.PerFrame(T.RandomHorizontalFlip())])])
+    with pytest.raises(TransformError, match="belong to the whole clip"):
+        chain(CLIPS, [{"boxes": [[2.0, 3.0, 9.0, 8.0]]}] * 4)
+    assert chain(CLIPS, [1, 2, 3, 4])[1] == [1, 2, 3, 4]
+
+
 def test_arrays_and_floats():
     array = CLIPS.movedim(2, -1).numpy()
     torch.manual_seed(1)

@@ -182,6 +182,12 @@ def test_targets_of_each_frame(paths):
         load(Videos([(path, label) for path in paths], frames=4), [T.RandomCrop(20)])
 
 
+def test_targets_outside_of_a_dict_are_refused(paths):
+    label = ({"boxes": np.full((1, 4), 3.0) * [1, 1, 4, 4]}, 5)
+    with pytest.raises(TransformError, match="in a dict, one entry per frame, not in a tuple"):
+        load(Videos([(path, label) for path in paths], frames=4), [T.RandomCrop(20)])
+
+
 def test_stats_peek_and_replay(paths):
     with Loader(videos(paths), CHAIN, batch_size=3, seed=0) as loader:
         peeked = loader.peek()
