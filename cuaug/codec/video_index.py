@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
+import importlib
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,6 +24,9 @@ __all__ = ["CODECS", "MAX_FRAMES", "MAX_PIXELS", "VideoIndex", "open_container",
 MAX_FRAMES = 60 * 60 * 60 * 24
 #: Largest frame, height x width: 8192 x 8192, above the highest levels of H.264, HEVC and AV1 (35.7 megapixels).
 MAX_PIXELS = 1 << 26
+#: Largest allocation of FFmpeg's in this process, in bytes: 8 bytes for each pixel of the largest frame. libswscale
+#: takes 6 for a frame of `MAX_PIXELS`, the index of `MAX_FRAMES` frames 124 MB. FFmpeg's default is 2 GB.
+MAX_ALLOCATION = 8 * MAX_PIXELS
 #: Codecs that are decoded, by FFmpeg's name. FFmpeg has hundreds more, few of them used or fuzzed.
 CODECS = frozenset(
     {"h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "mpeg1video", "mpeg2video", "h263", "flv1"}
@@ -96,10 +101,12 @@ def open_container(path: str) -> Any:
     FFmpeg opens this file alone: no other protocol, and no container that refers to other files.
 
     Raises:
-        DecodeError: the file is no video, or of another container than those that are read.
+        DecodeError: the file is no video, of another container than those that are read, or FFmpeg needs more than
+            `MAX_ALLOCATION` at once for its tables.
         OSError: the file cannot be read.
     """
     av = require_module("av", "video")
+    _limit_allocations()
     options = {"skip_frame": "all", "protocol_whitelist": "file", "format_whitelist": _FORMATS}
     try:
         # "file:", or FFmpeg takes what precedes a colon in the path as a protocol.
@@ -107,6 +114,8 @@ def open_container(path: str) -> Any:
     except av.FFmpegError as error:
         if isinstance(error, OSError) and error.errno not in _OF_DAMAGE:
             raise OSError(error.errno, error.strerror, path) from error
+        if isinstance(error, MemoryError):
+            raise DecodeError(_no_memory("it cannot be opened")) from error
         raise DecodeError(
             f"not a video in one of the containers {_FORMATS.replace(',', ', ')}: {error.strerror}"
         ) from error
@@ -114,6 +123,21 @@ def open_container(path: str) -> Any:
         container.close()
         raise DecodeError("the file holds no video stream")
     return container
+
+
+@functools.cache
+def _limit_allocations() -> None:
+    """Sets `MAX_ALLOCATION` in the libavutil that PyAV has loaded, for the whole process.
+
+    FFmpeg allocates a container's tables by the numbers in the file, before any limit of ours applies.
+    """
+    # A symbol is also looked up in the libraries that PyAV's module is linked with (dlsym(3)).
+    core = ctypes.CDLL(importlib.import_module("av._core").__file__)
+    core.av_max_alloc(ctypes.c_size_t(MAX_ALLOCATION))
+
+
+def _no_memory(claim: str) -> str:
+    return f"{claim}: no memory. FFmpeg may allocate {MAX_ALLOCATION >> 20} MB at once; damaged tables ask for more"
 
 
 def video_stream(container: Any) -> Any:
@@ -191,6 +215,8 @@ def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArr
             if packet.is_keyframe:
                 keys.append(packet.pts)
     except av.FFmpegError as error:
+        if isinstance(error, MemoryError):
+            raise DecodeError(_no_memory(f"the packet after {len(pts)} others cannot be read")) from error
         if not pts:
             raise DecodeError(f"its first packet cannot be read: {error.strerror}") from error
         # A truncated file: its frames end here.
@@ -217,6 +243,8 @@ def _decode_all(path: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
                 if frame.key_frame:
                     keys.append(frame.pts)
         except av.FFmpegError as error:
+            if isinstance(error, MemoryError):
+                raise DecodeError(_no_memory(f"frame {len(pts)} cannot be decoded")) from error
             if not pts:
                 raise DecodeError(f"its first frame cannot be decoded: {error.strerror}") from error
     if not pts:

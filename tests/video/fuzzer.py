@@ -3,9 +3,9 @@
     python -m tests.video.fuzzer --count 3000                       # of each container, several minutes
     python -m tests.video.fuzzer --container mkv --first 17 --count 1 --keep damaged.mkv
 
-Promises: a DecodeError of one line or frames of the index's size; no crash, no hang, little memory; and a sound video
-decoded next is unharmed. The fuzzer writes each case to --mark before it starts; a hang ends the process after
---deadline seconds, with the tracebacks of all threads.
+Promises: a DecodeError of one line or frames of the index's size; no crash, no hang, bounded memory in each case and
+no growth; and a sound video decoded next is unharmed. The fuzzer writes each case to --mark before it starts; a hang
+ends the process after --deadline seconds, with the tracebacks of all threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import faulthandler
 import json
 import os
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -39,7 +38,8 @@ CONTAINERS = {
     "mov": ("h264 mov", "mjpeg mov 444"),
 }
 MAX_SECONDS = 5.0  # CPU time of one case
-WARM_UP = 50  # cases before memory is counted
+MAX_PEAK = 900 << 20  # bytes that one case may add: two tables of the frames of a track, the larger of 512 MB
+WARM_UP = 50  # cases before growth is counted
 
 
 def originals(container: str) -> dict[str, bytes]:
@@ -77,12 +77,12 @@ def damage(rng: random.Random, data: bytes) -> bytes:
 
 
 class Fuzzer:
-    """Runs cases in a folder. `broken` lists broken promises, `counts` the outcomes."""
+    """Runs cases in a folder. `broken` lists broken promises, `counts` the outcomes, `largest` the highest peak."""
 
     def __init__(self, folder: Path) -> None:
         self.broken: list[str] = []
         self.counts = {"decoded": 0, "refused": 0}
-        self.slowest = (0.0, "")
+        self.slowest, self.largest = (0.0, ""), (0, "")
         self._folder, self._decoder = folder, VideoDecoder()
         self._sound = folder / "sound.mp4"
         self._sound.write_bytes(make_video(Video(**{**VIDEOS["h264 mp4"].__dict__, "count": 24})))
@@ -96,6 +96,7 @@ class Fuzzer:
     def run(self, name: str, container: str, data: bytes, rng: random.Random) -> None:
         path, start = self._folder / f"case.{container}", time.process_time()
         path.write_bytes(data)
+        before = reset_peak()
         try:
             index = scan_video(str(path))
             numbers = np.sort(np.array([rng.randrange(len(index.pts)) for _ in range(4)]))
@@ -113,6 +114,10 @@ class Fuzzer:
         self.slowest = max(self.slowest, (seconds, name))
         if seconds > MAX_SECONDS:
             self.broken.append(f"{name}: took {seconds:.1f} s of processor time")
+        peak = peak_bytes() - before
+        self.largest = max(self.largest, (peak, name))
+        if peak > MAX_PEAK:
+            self.broken.append(f"{name}: took {peak >> 20} MB of memory")
         if self._sound_planes() != self._expected:
             self.broken.append(f"{name}: the sound video decoded next was harmed")
 
@@ -146,17 +151,25 @@ def main() -> None:
                 fuzzer.run(name, container, data, rng)
                 cases += 1
                 if cases == WARM_UP:
-                    baseline = peak_bytes()
+                    baseline = reset_peak()
     faulthandler.cancel_dump_traceback_later()
     seconds = time.monotonic() - start
-    growth = peak_bytes() - baseline if baseline else 0
-    found = {"broken": fuzzer.broken, "slowest": fuzzer.slowest, "growth": growth, "seconds": seconds}
+    growth = reset_peak() - baseline if baseline else 0
+    found = {"broken": fuzzer.broken, "slowest": fuzzer.slowest, "largest": fuzzer.largest}
+    found |= {"growth": growth, "seconds": seconds}
     json.dump(fuzzer.counts | found, sys.stdout, indent=1)
 
 
+def reset_peak() -> int:
+    """Make the memory that this process holds its peak; returns it, in bytes."""
+    Path("/proc/self/clear_refs").write_text("5")  # proc(5)
+    return peak_bytes()
+
+
 def peak_bytes() -> int:
-    """Most memory that this process has held, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Most memory that this process has held since the last reset, in bytes."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
 
 
 if __name__ == "__main__":

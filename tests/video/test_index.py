@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 from pathlib import Path
 
 import av
@@ -117,6 +119,46 @@ def test_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(video_index, "MAX_PIXELS", 64 * 95)
     with pytest.raises(DecodeError, match="above the limit"):
         scan_video(path)
+
+
+@pytest.mark.parametrize("name", ["h264 mp4", "mpeg4 avi b-frames"])
+def test_lack_of_memory_does_not_shorten_an_index(tmp_path, monkeypatch, name):
+    """Other errors end the index as the end of a truncated file does; this one passes."""
+    path, container = write_video(tmp_path, name), video_index.open_container
+
+    class Container:
+        """Fails after ten packets or frames."""
+
+        def __init__(self, path: str) -> None:
+            self._container = container(path)
+
+        def __getattr__(self, attribute: str):
+            value = getattr(self._container, attribute)
+            return (lambda stream: self._few(value(stream))) if attribute in ("demux", "decode") else value
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error) -> None:
+            self._container.close()
+
+        def _few(self, items):
+            yield from itertools.islice(items, 10)
+            raise av.error.MemoryError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(video_index, "open_container", Container)
+    with pytest.raises(DecodeError, match=r"no memory\. FFmpeg may allocate 512 MB at once"):
+        scan_video(path)
+
+
+def test_the_largest_frame_is_converted():
+    """`MAX_ALLOCATION` admits what `MAX_PIXELS` does."""
+    video_index._limit_allocations()
+    side = int(video_index.MAX_PIXELS**0.5)
+    largest = av.VideoFrame(side, side, "gbrp").reformat(format="yuv444p10le")
+    assert largest.planes[2].buffer_size == 2 * side * side
+    with pytest.raises(MemoryError):
+        av.VideoFrame(2 * side, side, "yuv444p10le")
 
 
 def test_b_frames_in_avi_without_timestamps(tmp_path):
