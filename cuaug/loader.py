@@ -167,11 +167,13 @@ class Loader:
         self.decode = open_options(decode)
         self.device = resolve_device(device)
         self.labels_device = resolve_labels_device(labels_device, self.device)
+        is_clips = getattr(self.source, "clip_sampler", None) is not None
         self._runtime = choose(
             self.device.type,
             self.batch_size,
             None if threads is None else integer("threads", threads, 1),
             None if prefetch is None else integer("prefetch", prefetch, 1),
+            "clip" if is_clips else "image",
         )
         self.threads, self.prefetch = self._runtime.threads, self._runtime.prefetch
         options = self.decode
@@ -182,7 +184,6 @@ class Loader:
             apply_exif=options.apply_exif,
             fancy_upsampling=options.fancy_upsampling,
         )
-        is_clips = getattr(self.source, "clip_sampler", None) is not None
         if is_clips:
             check_clip_options(self.device, self.cache, self.decode, stack=stack)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,17 +43,43 @@ class VideoDecoder:
             DecodeError: a frame is damaged or missing; the error names its time.
             OSError: the file cannot be read.
         """
-        av = require_module("av", "video")
         wanted = index.pts[numbers].tolist()
+        found = self._run(path, index, wanted, _Decoding._take)
+        return [found[pts] for pts in wanted]
+
+    def check(
+        self, path: str, index: VideoIndex, numbers: NDArray[np.int64], on_frame: Callable[[], None] | None = None
+    ) -> None:
+        """Decode frames of a video as `decode` does, and keep none.
+
+        Args:
+            on_frame: called after each frame.
+
+        Raises:
+            DecodeError, OSError: as `decode`.
+        """
+
+        def check_frame(decoding: _Decoding, frame: Any) -> None:
+            decoding._take(frame)
+            if on_frame is not None:
+                on_frame()
+
+        self._run(path, index, index.pts[numbers].tolist(), check_frame)
+
+    def _run(
+        self, path: str, index: VideoIndex, wanted: Sequence[int], take: Callable[[_Decoding, Any], Any]
+    ) -> dict[int, Any]:
+        """What `take` returns for each wanted frame, by timestamp."""
+        av = require_module("av", "video")
         with open_container(path) as container:
             stream = video_stream(container)
             stream.codec_context.options |= {"err_detect": "explode"}
-            decoding = _Decoding(container, stream, index, wanted)
+            decoding = _Decoding(container, stream, index, wanted, take)
             try:
                 decoding.run()
             except av.FFmpegError as error:
                 raise DecodeError(f"damaged {decoding.place()}: {error.strerror}") from error
-        return [decoding.found[pts] for pts in wanted]
+        return decoding.found
 
 
 def thread_video_decoder() -> VideoDecoder:
@@ -72,17 +98,24 @@ class _Decoding:
     out, and no frame of that run counts while one is.
 
     Attributes:
-        found: wanted frames by timestamp.
+        found: what `take` returned for the wanted frames, by timestamp.
     """
 
-    def __init__(self, container: Any, stream: Any, index: VideoIndex, wanted: Sequence[int]) -> None:
-        self._container, self._stream, self._index = container, stream, index
+    def __init__(
+        self,
+        container: Any,
+        stream: Any,
+        index: VideoIndex,
+        wanted: Sequence[int],
+        take: Callable[[_Decoding, Any], Any],
+    ) -> None:
+        self._container, self._stream, self._index, self._accept = container, stream, index, take
         self._wanted = sorted(set(wanted))
         self._skips = index.codec in _SKIPPING_CODECS
         self._last_pts = self._last_sent = int(index.pts[0])
         self._doubtful: set[int] = set()
         self._error = require_module("av", "video").FFmpegError
-        self.found: dict[int, VideoFrame] = {}
+        self.found: dict[int, Any] = {}
 
     def place(self) -> str:
         """Where decoding stands, in words."""
@@ -122,7 +155,7 @@ class _Decoding:
             if frame.pts > next_wanted:
                 break  # it did not come out
             if frame.pts == next_wanted:
-                self.found[frame.pts] = self._take(frame)
+                self.found[frame.pts] = self._accept(self, frame)
                 if len(self.found) == len(self._wanted) or self._can_skip():
                     break
         if self._doubtful:
@@ -167,6 +200,7 @@ class _Decoding:
                 return
 
     def _take(self, frame: Any) -> VideoFrame:
+        """The planes of a frame."""
         index = self._index
         if frame.is_corrupt:
             raise DecodeError(f"damaged {self.place()}")

@@ -3,6 +3,8 @@
 A child process does the work, because some damage crashes a process: liblmdb fails an assertion, or reads beyond the
 end of a mapped file. The child reports each sample before reading it. If the child dies, the parent starts another one,
 which first checks the samples under way one by one, to find the faulty one, and then continues after them.
+
+A sample of videos is a whole video. As decoding one may take long, the child also reports each second of it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
 
@@ -29,6 +32,7 @@ from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes
 __all__ = ["check"]
 
 _MAX_CHILDREN = 50
+_REPORT_SECONDS = 1.0  # between two reports of a video in progress
 _OPENING = 30  # time limit for opening, in multiples of a sample's: opening may index shards
 
 
@@ -109,6 +113,8 @@ def _check_all(options: argparse.Namespace, report: _Report) -> bool:
                     del under_way[event[0]]
                     alone = [index for index in alone if index != event[0]]
                     report.add(*event)
+                elif kind == "working":
+                    continue
                 elif kind == "failed":
                     report.message(event[0])
                     return False
@@ -191,10 +197,19 @@ def _child() -> None:
 
 def _check_samples(request: dict[str, Any], send: Any, lock: threading.Lock) -> None:
     from cuaug.codec import CpuDecoder
-    from cuaug.commands.profile import open_paths
+    from cuaug.commands.open_paths import open_paths
 
-    source: Any = open_paths(request["paths"])
+    source: Any = open_paths(request["paths"], {"frames": 1, "sampling": "uniform"})
     send("opened", len(source))
+
+    last_report = time.monotonic()
+
+    def report_work() -> None:
+        nonlocal last_report
+        with lock:
+            if time.monotonic() - last_report >= _REPORT_SECONDS:
+                send("working")
+                last_report = time.monotonic()
 
     def run(indices: Iterator[int]) -> None:
         decoder = CpuDecoder() if request["decode"] else None
@@ -205,7 +220,7 @@ def _check_samples(request: dict[str, Any], send: Any, lock: threading.Lock) -> 
                     return
                 path = source.path(index)
                 send("begin", index, path)
-            cause = _cause(source, index, decoder)
+            cause = _cause(source, index, decoder, report_work)
             with lock:
                 send("done", index, path, cause)
 
@@ -216,17 +231,21 @@ def _check_samples(request: dict[str, Any], send: Any, lock: threading.Lock) -> 
             future.result()
 
 
-def _cause(source: Any, index: int, decoder: Any) -> str | None:
+def _cause(source: Any, index: int, decoder: Any, on_frame: Callable[[], None]) -> str | None:
     """The damage of a sample; None if it has none."""
     from cuaug.codec import DecodedImage, read_header
     from cuaug.sources import optional_method
     from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+    from cuaug.sources.videos import ClipRequest
 
     try:
         size = optional_method(source, "encoded_size")
         if size is not None:
             check_bytes(size(index), DEFAULT_MAX_BYTES)
         data, _ = source.read(index)
+        if isinstance(data, ClipRequest):
+            _check_video(data, decoder is not None, on_frame)
+            return None
         if isinstance(data, (str, os.PathLike)):
             check_bytes(os.path.getsize(data), DEFAULT_MAX_BYTES)
             data = read_bytes(data)
@@ -242,3 +261,21 @@ def _cause(source: Any, index: int, decoder: Any) -> str | None:
     except Exception as error:  # from a source or decoder: go on with the other samples
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def _check_video(request: Any, decodes: bool, on_frame: Callable[[], None]) -> None:
+    """Indexes a video and decodes the frames of its range.
+
+    Raises:
+        DecodeError: it is damaged; the error names the time.
+        OSError: the file cannot be read.
+    """
+    import numpy as np
+
+    from cuaug.codec.video import thread_video_decoder
+    from cuaug.pipeline.clips import read_clip
+
+    clip = read_clip(request, np.zeros(request.sampler.frames), DEFAULT_MAX_PIXELS)
+    if decodes:
+        numbers = np.arange(*request.frame_range(clip.index.seconds))
+        thread_video_decoder().check(request.path, clip.index, numbers, on_frame)

@@ -99,7 +99,7 @@ def _add_preview(commands: Any) -> None:
         nargs="+",
         metavar="PATH",
         help="image files or folders; or one list file, CSV, COCO file, tar, ..., whose boxes, masks and keypoints are "
-        "drawn. Mixes take the images that are shown",
+        "drawn. Mixes take the images that are shown. Of videos, each row shows the frames of a clip",
     )
     command.add_argument(
         "--limit", type=_at_least_1, default=64, help="most images to show, evenly chosen (default: %(default)s)"
@@ -121,6 +121,14 @@ def _add_preview(commands: Any) -> None:
         default=224,
         help="longest side of each image in the grid, in pixels (default: 224)",
     )
+    _add_clip_options(command)
+
+
+def _add_clip_options(command: Any) -> None:
+    command.add_argument("--frames", type=_at_least_1, default=8, help="frames of a clip of a video (default: 8)")
+    command.add_argument(
+        "--stride", type=_at_least_1, default=4, help="distance of two frames of a clip, in frames (default: 4)"
+    )
 
 
 def _add_profile(commands: Any) -> None:
@@ -132,7 +140,10 @@ def _add_profile(commands: Any) -> None:
         "status: 0, or 1 with an error message of one line.",
     )
     command.add_argument(
-        "files", nargs="+", metavar="FILE", help="image files; or one folder, list file, COCO file, tar, ..."
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="image files; or one folder, list file, COCO file, tar, ...; or videos, whose clips are loaded",
     )
     command.add_argument(
         "--transforms",
@@ -147,6 +158,7 @@ def _add_profile(commands: Any) -> None:
     command.add_argument("--device", help="cpu or cuda (default: cuda if it works)")
     command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
     command.add_argument("--prefetch", type=_at_least_1, help="as for `Loader`")
+    _add_clip_options(command)
     command.add_argument("--html", metavar="FILE", help="write the timeline of all threads as an HTML page")
     command.add_argument("--trace", metavar="FILE", help="write the timeline as a trace for ui.perfetto.dev")
 
@@ -205,14 +217,15 @@ def _add_check(commands: Any) -> None:
         "check",
         help=text,
         description=f"{text.capitalize()}, one per line. A child process reads them, since LMDB and other libraries "
-        "may crash on a damaged file. Exit status: 0 if no sample is damaged, else 1.",
+        "may crash on a damaged file. Videos are decoded from the first frame to the last; the cause names the time. "
+        "Exit status: 0 if no sample is damaged, else 1.",
     )
     command.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
         help="a folder with or without class folders, a list file, CSV, COCO, tar, TFRecord, LMDB or HDF5 file; or "
-        "image files",
+        "image files; or videos, a list of them, or a folder of videos without images",
     )
     command.add_argument(
         "--decode",
@@ -227,7 +240,7 @@ def _add_check(commands: Any) -> None:
         type=_at_least_1,
         default=120,
         metavar="SECONDS",
-        help="a sample that takes longer counts as damaged (default: %(default)s)",
+        help="a sample without progress for longer counts as damaged (default: %(default)s)",
     )
 
 

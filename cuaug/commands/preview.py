@@ -21,12 +21,16 @@ from PIL import Image
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, DecodedImage, MessageLog, read_header
+from cuaug.commands.open_paths import open_videos
 from cuaug.commands.progress import Progress
 from cuaug.drawing import Cell, draw_targets, grid, shrink, to_pixels
 from cuaug.errors import CuaugError, DecodeError, SourceError, TransformError
+from cuaug.limits import DEFAULT_MAX_PIXELS
+from cuaug.pipeline.clips import decode_clip, read_clip
 from cuaug.sampling.rng import hash_seed
 from cuaug.sources import Files, Source, open_source, optional_method
 from cuaug.sources.files import EXTENSIONS, images_below
+from cuaug.sources.videos import ClipRequest
 from cuaug.targets import holds_targets
 from cuaug.transforms.normalization import normalization_of
 
@@ -36,11 +40,12 @@ _VIEWS_PER_ROW = 5  # FiveCrop's views; TenCrop's second five are mirrored
 
 
 class _Sample(NamedTuple):
-    """A decoded image (H, W, 3), and its label if that holds boxes, masks or keypoints."""
+    """A decoded image (H, W, 3), and its label if that holds boxes, masks or keypoints; or a clip (T, H, W, 3)."""
 
     path: str
     pixels: NDArray[np.uint8]
     target: Any
+    seconds: list[float] | None = None  # of a clip's frames
 
 
 def preview(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
@@ -51,7 +56,9 @@ def preview(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     progress = Progress(errors, unit="images")
     try:
         chain = chain_of(options.transforms)
-        source = _open(options.images)
+        clips = {"frames": options.frames, "stride": options.stride, "sampling": "uniform", "pad": "last"}
+        videos = open_videos(options.images, clips)
+        source = _open(options.images) if videos is None else videos
         count, limit = len(source), options.limit
         indices = range(count) if count <= limit else [i * count // limit for i in range(limit)]
         progress.total = len(indices)
@@ -63,7 +70,7 @@ def preview(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
         return 1
     progress.clear()
     selection = "" if count <= limit else f", evenly chosen from {count}"
-    print(f"{options.output}: {len(rows)} x {options.columns + 1} images{selection}", file=out)
+    print(f"{options.output}: {len(rows)} x {len(rows[0])} images{selection}", file=out)
     return 0
 
 
@@ -91,32 +98,36 @@ def _rows(
 ) -> list[list[Cell]]:
     """A row per sample: the image and its results. Mixes take the other samples that are shown.
 
+    The frames of a clip are a row, and those of each of its results.
+
     Images are shrunk at once to their shown size, to save memory.
     """
     first, *later = chain.segments if chain.partners else [chain]
     names = inspect.signature(T.Compose).parameters
     settings = {name: value for name, value in chain.target_format.items() if name in names}
     before_mix, after_mix = T.Compose([first], **settings), T.Compose(later, **settings)
-    rows, unmixed = [], []
+    shown: list[list[list[Cell]]] = []  # of each sample the image and the results, each as one cell or one per frame
+    unmixed = []
     for number, index in enumerate(indices):
         sample = _read(source, index)
-        height, width, _ = sample.pixels.shape
-        name = Path(sample.path).name.encode("ascii", "replace").decode()
-        rows.append([_cell(Image.fromarray(sample.pixels), sample.target, f"{name} {width} x {height}", options)])
+        is_clip = sample.pixels.ndim == 4
+        shown.append([_original(sample, options)])
         try:
             results = draw(sample.pixels, before_mix, options.columns, sample.target, seed=options.seed, number=number)
             if later:
                 unmixed.append(list(results))
             else:
-                rows[-1] += [_result(result, sample.target, chain, options) for result in results]
+                shown[-1] += [_result(result, sample.target, chain, options, is_clip) for result in results]
         except TransformError as error:
             raise TransformError(f"{sample.path}: {error}") from error
         progress.advance()
     for column in range(options.columns if later else 0):
         images = [results[column] for results in unmixed]
         for row, result, had_target in _mix(images, after_mix, options.seed, column):
-            rows[row].append(_result(result, had_target, chain, options))
-    return rows
+            shown[row].append(_result(result, had_target, chain, options, is_clip))
+    if is_clip:
+        return [row for results in shown for row in results]
+    return [[cell for cells in results for cell in cells] for results in shown]
 
 
 def _mix(images: list[Any], later: T.Compose, seed: int, column: int) -> Iterator[tuple[int, Any, Any]]:
@@ -143,6 +154,12 @@ def _read(source: Source, index: int) -> _Sample:
     decoder = CpuDecoder()
     try:
         data, label = source.read(index)
+        if isinstance(data, ClipRequest):
+            clip = read_clip(data, np.zeros(data.sampler.frames), DEFAULT_MAX_PIXELS)
+            decoded = decode_clip(clip, (0, 0, clip.height, clip.width))
+            if isinstance(decoded, DecodeError):
+                raise decoded
+            return _Sample(path, decoded.pixels.copy(), None, clip.index.seconds[clip.numbers].tolist())
         if isinstance(data, (str, os.PathLike)):
             data = Path(data).read_bytes()
         is_decoded = isinstance(data, np.ndarray) and data.ndim > 1
@@ -155,7 +172,30 @@ def _read(source: Source, index: int) -> _Sample:
     return _Sample(path, pixels, label if holds_targets(label) else None)
 
 
-def _result(result: Any, target: Any, chain: T.Compose, options: argparse.Namespace) -> Cell:
+def _original(sample: _Sample, options: argparse.Namespace) -> list[Cell]:
+    """The cell of an image, or those of a clip's frames, with their times."""
+    height, width, _ = sample.pixels.shape[-3:]
+    caption = f"{Path(sample.path).name.encode('ascii', 'replace').decode()} {width} x {height}"
+    if sample.seconds is None:
+        return [_cell(Image.fromarray(sample.pixels), sample.target, caption, options)]
+    captions = [f"{seconds:.3f} s" for seconds in sample.seconds]
+    captions[0] = f"{caption}, {captions[0]}"
+    return [
+        _cell(Image.fromarray(frame), None, text, options) for frame, text in zip(sample.pixels, captions, strict=True)
+    ]
+
+
+def _result(result: Any, target: Any, chain: T.Compose, options: argparse.Namespace, is_clip: bool) -> list[Cell]:
+    """The cell of a result, or those of a clip's frames."""
+    if not is_clip:
+        return [_result_cell(result, target, chain, options)]
+    views = result if isinstance(result, tuple) else (result,)
+    # (..., T, H, W, C): the views of a frame share a cell.
+    frames = zip(*(np.moveaxis(view, -4, 0) for view in views), strict=True)
+    return [_result_cell(frame if len(frame) > 1 else frame[0], None, chain, options) for frame in frames]
+
+
+def _result_cell(result: Any, target: Any, chain: T.Compose, options: argparse.Namespace) -> Cell:
     if target is not None:
         result, target = result
     image, note = to_image(result, chain)
@@ -212,19 +252,19 @@ def _line_number(error: BaseException, path: str) -> str:
 def draw(
     pixels: NDArray[Any], chain: T.Compose, count: int, target: Any = None, *, seed: int = 0, number: int = 0
 ) -> Iterator[Any]:
-    """`count` results of a chain for an image (H, W, 3), a function of the seed and number.
+    """`count` results of a chain for an image (H, W, 3) or a clip (T, H, W, 3), a function of the seed and number.
 
     With a target, results are (image, target).
     """
     generator = torch.Generator().manual_seed(hash_seed(seed, number))
     seeded = T.Compose([chain], generator=generator)
-    if chain.partners:  # a batch of one, which is mixed with itself
+    if chain.partners or pixels.ndim == 4:  # a batch of one, which a mix mixes with itself
         return (_first(seeded(pixels[None])) for _ in range(count))
     return (seeded(pixels) if target is None else seeded(pixels, target) for _ in range(count))
 
 
 def _first(batch: Any) -> Any:
-    """The one image of a batch; a tuple where views have several sizes."""
+    """The one sample of a batch; a tuple where views have several sizes."""
     return tuple(stack[0] for stack in batch) if isinstance(batch, tuple) else batch[0]
 
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TextIO
 
 from torch.utils.data import RandomSampler
 
+from cuaug.commands.open_paths import open_paths
 from cuaug.commands.preview import chain_of
 from cuaug.errors import CuaugError
 from cuaug.loader import Loader
-from cuaug.sources import Source, open_source
-from cuaug.sources.files import EXTENSIONS
 
-__all__ = ["open_paths", "profile"]
+__all__ = ["profile"]
 
 
 def profile(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """Prints the profile and returns the exit status; errors are one line on `errors`."""
     try:
-        source = open_paths(options.files)
+        source = open_paths(options.files, {"frames": options.frames, "stride": options.stride, "pad": "last"})
         # One epoch, however few the files: the starts of many short ones would dominate the measurement.
         samples = RandomSampler(range(len(source)), num_samples=options.batches * options.batch_size)
         with Loader(
@@ -45,14 +43,3 @@ def profile(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
         print(f"cuaug profile: {error}", file=errors)
         return 1
     return 0
-
-
-def open_paths(paths: list[str]) -> Source:
-    """The source for a command's paths: image files, or one folder, list file, tar, ...
-
-    Raises:
-        LoaderError: a path does not exist or is not supported.
-    """
-    first = paths[0]
-    is_image = first.lower().endswith(EXTENSIONS) and not os.path.isdir(first)
-    return open_source(first if len(paths) == 1 and not is_image else paths)

@@ -73,14 +73,16 @@ def samples_per_read(count: int, threads: int) -> int:
     return min(max(SAMPLES_PER_TASK, -(-count // threads)), _MAX_SAMPLES_PER_READ)
 
 
-def choose(device: str, batch_size: int, threads: int | None, prefetch: int | None) -> RuntimeConfig:
+def choose(
+    device: str, batch_size: int, threads: int | None, prefetch: int | None, sample: str = "image"
+) -> RuntimeConfig:
     """The runtime of a loader on "cpu" or "cuda", with defaults in place of None."""
     threads_because = prefetch_because = "as given"
     if threads is None:
         threads, threads_because = _default_threads(device)
     if prefetch is None:
         prefetch, prefetch_because = _default_prefetch(batch_size, threads)
-    return RuntimeConfig(device, threads, prefetch, threads_because, prefetch_because)
+    return RuntimeConfig(device, threads, prefetch, threads_because, prefetch_because, sample=sample)
 
 
 def _default_threads(device: str) -> tuple[int, str]:

@@ -54,6 +54,7 @@ class RuntimeConfig:
         threads_because, prefetch_because: the reason for each number.
         load_hint, decode_threads: how a GPU splits JPEG decoding, as in `Loader`; None on the CPU.
         split_because: the reason for the split: "as given", "default", "autotuned" or "autotuning".
+        sample: "image" or "clip".
     """
 
     device: str
@@ -64,6 +65,7 @@ class RuntimeConfig:
     load_hint: float | None = None
     decode_threads: int | None = None
     split_because: str = ""
+    sample: str = "image"
 
     def __str__(self) -> str:
         split = ""
@@ -95,6 +97,7 @@ class Stats:
         decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "gpu": nvImageCodec, by the
             hardware engine or by CUDA kernels. "cpu_fallback": JPEGs that the GPU could not decode and the CPU did.
             "pillow". "cache": decoded in an earlier epoch. "source": the source yields pixels.
+            "video": clips, by FFmpeg.
         parts: number of these that were decoded from a JPEG crop, by restart markers or a JPEG index.
         kernels: number of launches on CUDA by kernel: "specialized" for the chain, or "full", which runs every chain.
         ready: ready[n] counts how often n batches were ready when the consumer requested one.
@@ -187,19 +190,19 @@ def find_bottleneck(stats: Stats) -> str:
         return f"prefetch (with {ahead}, {group.name} {verb} busy only {group.busy(stats):.0%} of the time; {waited})"
     stage = max(group.stages, key=stats.seconds.__getitem__)
     share = stats.seconds[stage] / (group.threads * total)
-    per_image = _duration(stats.seconds[stage] / max(stats.begun, 1))
+    cost = f"{_duration(stats.seconds[stage] / max(stats.begun, 1))} per {stats.setup.sample} on {group.name}"
     whose = "its" if group.threads == 1 else "their"
-    return f"{_LABELS[stage]} ({per_image} per image on {group.name}, {share:.0%} of {whose} time; {waited})"
+    return f"{_LABELS[stage]} ({cost}, {share:.0%} of {whose} time; {waited})"
 
 
 def _table(stats: Stats) -> Iterator[str]:
     """The measurements, in lines of up to 100 characters; only the setup's may be longer."""
     seconds = stats.seconds
     total = _total_seconds(stats)
-    rate = f", {stats.samples / total:.0f} images/s" if total else ""
+    rate = f", {_rate(stats.samples / total)} {stats.setup.sample}s/s" if total else ""
     yield f"{stats.samples} samples in {stats.batches} batches, {stats.failed} failed; {total:.2f} s{rate}"
     yield str(stats.setup)
-    yield f"{'':24}{'seconds':>10}{'per image':>12}{'of the time':>14}"
+    yield f"{'':24}{'seconds':>10}{'per ' + stats.setup.sample:>12}{'of the time':>14}"
     for group in _groups(stats):
         busy = group.busy(stats)
         yield f"{group.name:24}{sum(seconds[stage] for stage in group.stages):10.2f}{'':12}{busy:13.0%} busy"
@@ -223,6 +226,10 @@ def _table(stats: Stats) -> Iterator[str]:
 def _row(stage: str, seconds: float, samples: int, total: float) -> str:
     share = f"{seconds / total:.0%}" if total else ""
     return f"  {stage:22}{seconds:10.2f}{_duration(seconds / max(samples, 1)):>12}{share:>14}"
+
+
+def _rate(samples: float) -> str:
+    return f"{samples:.0f}" if samples >= 100 else f"{samples:.1f}"
 
 
 def _duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -161,13 +162,40 @@ def test_a_library_that_prints(only, fake_package):
     assert found["GPU CuPy"].verdict == "no" and found["GPU CuPy"].text.endswith("ImportError: no")
 
 
+def test_video(only):
+    found = only("PyAV")["video PyAV"]
+    assert found.verdict == "OK" and re.fullmatch(
+        r"\S+, FFmpeg \S+, decodes h264, hevc, vp9, av1, mpeg4, mjpeg", found.text
+    )
+    assert only("Loader")["video Loader"] == Finding("video", "Loader", "OK", "a clip of 4 frames on cpu")
+
+
+def test_missing_pyav(only, fake_package):
+    found = only("PyAV", "Loader", PYTHONPATH=fake_package("av", "raise ImportError('no av here')"))
+    assert found["video PyAV"].verdict == "no" and "no av here" in found["video PyAV"].text
+    assert found["video PyAV"].fix.startswith("pip install 'cuaug[video]'")
+    assert (found["video Loader"].verdict, found["CPU Loader"].verdict) == ("--", "OK")
+
+
+def test_an_ffmpeg_without_a_decoder(only, fake_package):
+    """As of a distribution that builds FFmpeg without libdav1d; FFmpeg's own "av1" needs a GPU."""
+    code = (
+        "__version__, ffmpeg_version_info = '18.0', '7.1'; codecs_available = {'h264', 'vp9', 'av1', 'mpeg4', 'mjpeg'}"
+    )
+    found = only("PyAV", PYTHONPATH=fake_package("av", code))["video PyAV"]
+    assert (found.verdict, found.text) == ("no", "18.0, FFmpeg 7.1, does not decode hevc, av1")
+
+
 FINE = [Finding("CPU", "cuaug", "OK", "0.1.0"), Finding("GPU", "driver", "OK", "")]
 NO_GPU = [FINE[0], Finding("GPU", "driver", "no", "none", "install it"), Finding("GPU", "kernels", "--", "not tried")]
+NO_VIDEO = [*FINE, Finding("video", "PyAV", "no", "none", "pip install av")]
 BROKEN = [Finding("CPU", "CPU kernels", "no", "none", "pip install cuaug"), FINE[1]]
 
 
 @pytest.mark.parametrize(
-    ("findings", "status", "status_with_cuda"), [(FINE, 0, 0), (NO_GPU, 0, 1), (BROKEN, 1, 1)], ids=str
+    ("findings", "status", "status_with_cuda"),
+    [(FINE, 0, 0), (NO_GPU, 0, 1), (BROKEN, 1, 1), (NO_VIDEO, 0, 0)],
+    ids=str,
 )
 def test_exit_status(monkeypatch, capsys, findings, status, status_with_cuda):
     monkeypatch.setattr(doctor, "examine", lambda: findings)

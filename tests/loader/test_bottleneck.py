@@ -38,6 +38,14 @@ def make_stats(device: str = "cpu", threads: int = 2, ready: tuple[int, ...] = (
 CONSUMER = {"wait_for_first_batch": 0.1, "wait_for_data": 0.5, "wait_for_consumer": 0.4}
 
 
+def test_samples_of_videos_are_clips():
+    stats = make_stats(**CONSUMER, decode=1.8, augment=0.15)
+    clips = replace(stats, samples=12, begun=12, setup=replace(stats.setup, sample="clip"))
+    assert clips.bottleneck.startswith("decoding (150.0 ms per clip on 2 threads, 90% of their time")
+    text = str(clips)
+    assert "1.00 s, 12.0 clips/s" in text and "   per clip" in text and "image" not in text
+
+
 @pytest.mark.cpu_only
 @pytest.mark.parametrize(
     "stats, want",

@@ -33,7 +33,7 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        needed_by: "CPU", or "GPU" if only the GPU path needs it.
+        needed_by: "CPU"; "GPU" if only the GPU path needs it, "video" if only clips of videos do.
         name: the checked component.
         verdict: "OK", "no", or "--" if another problem must be fixed first.
         text: one line of explanation.
@@ -131,13 +131,13 @@ def _ended(number: int, text: str) -> Finding:
 
 
 def report(findings: Iterable[Finding], out: TextIO) -> dict[str, bool]:
-    """Prints findings as they come; returns whether the "CPU" and "GPU" paths work."""
+    """Prints findings as they come; returns whether the "CPU" and "GPU" paths, and other groups found, work."""
     works, path = {"CPU": True, "GPU": True}, ""
     for finding in findings:
         if finding.needed_by != path:
             path = finding.needed_by
             print(path, file=out)
-        works[path] &= finding.verdict == "OK"
+        works[path] = works.get(path, True) and finding.verdict == "OK"
         print(f"  {finding.verdict:2}  {finding.name:13} {finding.text}", file=out)
         if finding.fix:
             print(f"      {'':13} fix: {finding.fix}", file=out)

@@ -193,6 +193,48 @@ def _gpu_loader() -> str:
     return _load("cuda")
 
 
+_VIDEO = "pip install 'cuaug[video]'  (only clips of videos need it)"
+# FFmpeg's decoders; its own "av1" needs a GPU.
+_VIDEO_DECODERS = {"h264": "h264", "hevc": "hevc", "vp9": "vp9", "av1": "libdav1d", "mpeg4": "mpeg4", "mjpeg": "mjpeg"}
+
+
+def _pyav() -> str:
+    with _needs(_VIDEO):
+        import av
+    present = [codec for codec, decoder in _VIDEO_DECODERS.items() if decoder in av.codecs_available]
+    versions = f"{av.__version__}, FFmpeg {av.ffmpeg_version_info}"
+    if missing := [codec for codec in _VIDEO_DECODERS if codec not in present]:
+        fix = "pip install --force-reinstall --only-binary av av  (PyPI's wheels have all of them)"
+        raise Broken(f"{versions}, does not decode {', '.join(missing)}", fix)
+    return f"{versions}, decodes {', '.join(present)}"
+
+
+def _video_loader() -> str:
+    """Loads a clip of a small MPEG-4 video; the encoder is part of every FFmpeg."""
+    av = _require(_import_av)
+    import numpy as np
+
+    import cuaug
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "red.mp4")
+        with av.open(path, "w") as container:
+            stream = container.add_stream("mpeg4", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
+            for i in range(8):
+                frame = np.full((32, 48, 3), [30 * i, 0, 0], dtype=np.uint8)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+            container.mux(stream.encode())
+        with cuaug.Loader(cuaug.sources.Videos([path], frames=4, stride=2, sampling="all"), device="cpu") as loader:
+            (clips, _) = next(iter(loader))
+    reds = clips[0, :, 0].float().mean(dim=(1, 2)).tolist()
+    if any(abs(red - 60 * i) > 8 for i, red in enumerate(reds)):
+        raise Broken(
+            f"the mean red of 4 frames is {reds}, but 0, 60, 120, 180 were written", "report it with this output"
+        )
+    return f"a clip of {len(reds)} frames on {clips.device}"
+
+
 CHECKS: list[tuple[str, str, Callable[[], str]]] = [
     ("CPU", "cuaug", _package),
     ("CPU", "Python", _python),
@@ -208,6 +250,8 @@ CHECKS: list[tuple[str, str, Callable[[], str]]] = [
     ("GPU", "decoding", _gpu_decoding),
     ("GPU", "JPEG engine", _jpeg_engine),
     ("GPU", "Loader", _gpu_loader),
+    ("video", "PyAV", _pyav),
+    ("video", "Loader", _video_loader),
 ]
 
 
@@ -235,6 +279,12 @@ def _import_torch() -> Any:
     import torch
 
     return torch
+
+
+def _import_av() -> Any:
+    import av
+
+    return av
 
 
 def _usable_torch() -> Any:

@@ -1,0 +1,73 @@
+"""The sources of the paths that commands take: images or videos, in files, folders, lists and containers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cuaug.sources import Source, Videos, open_source
+from cuaug.sources.files import EXTENSIONS, images_below
+from cuaug.sources.videos import EXTENSIONS as VIDEO_EXTENSIONS
+
+__all__ = ["open_paths", "open_videos"]
+
+_LISTS = (".txt", ".lst")
+
+
+def open_paths(paths: Sequence[str], clips: Mapping[str, Any]) -> Source:
+    """The source for a command's paths: image files, or one folder, list file, tar, ...; or videos.
+
+    Args:
+        clips: arguments of `Videos`.
+
+    Raises:
+        LoaderError: a path does not exist or is not supported.
+    """
+    videos = open_videos(paths, clips)
+    if videos is not None:
+        return videos
+    first = paths[0]
+    is_image = first.lower().endswith(EXTENSIONS) and not os.path.isdir(first)
+    return open_source(first if len(paths) == 1 and not is_image else list(paths))
+
+
+def open_videos(paths: Sequence[str], clips: Mapping[str, Any]) -> Videos | None:
+    """Clips of the videos at the paths; None if a path is something else.
+
+    A folder counts as videos if it holds some, and no image.
+
+    Args:
+        clips: arguments of `Videos`.
+    """
+    if not all(map(_is_of_videos, paths)):
+        return None
+    if len(paths) == 1:
+        return Videos(paths[0], **clips)
+    files: list[str] = []
+    for path in paths:
+        files += images_below(path, extensions=VIDEO_EXTENSIONS) if os.path.isdir(path) else [path]
+    return Videos(files, **clips)
+
+
+def _is_of_videos(path: str) -> bool:
+    if os.path.isdir(path):
+        has_video = False
+        for _, _, names in os.walk(path):
+            if any(name.lower().endswith(EXTENSIONS) for name in names):
+                return False
+            has_video = has_video or any(name.lower().endswith(VIDEO_EXTENSIONS) for name in names)
+        return has_video
+    if path.lower().endswith(_LISTS) and os.path.isfile(path):
+        return _lists_videos(path)
+    return path.lower().endswith(VIDEO_EXTENSIONS)
+
+
+def _lists_videos(path: str) -> bool:
+    """Whether the first line of a list file, "path label" or "path label start end", names a video."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            if line.strip() and not line.startswith("#"):
+                fields = line.split()
+                return any(field.lower().endswith(VIDEO_EXTENSIONS) for field in fields)
+    return False

@@ -1,0 +1,192 @@
+"""The commands on videos: check, preview, profile; and the time limits of a loader and of `check`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug import Loader, LoaderTimeoutError
+from cuaug.codec import video as video_module
+from cuaug.commands.cli import main
+from cuaug.sources import Videos
+from tests.video.support import Video, make_video
+
+pytestmark = pytest.mark.timeout(120)
+
+COUNT = 30
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    """Thirty frames of 64 x 96 at 25 a second, key frames every ten."""
+    return make_video(Video("mp4", "libx264", {"bf": "0"}, count=COUNT, key_distance=10))
+
+
+@pytest.fixture
+def folder(tmp_path, data) -> Path:
+    """A folder for each of two classes, of four videos; the third has damaged packets, the last is none."""
+    folder = tmp_path / "clips"
+    paths = [folder / "ant" / "0.mp4", folder / "ant" / "1.mp4", folder / "bee" / "2.mp4", folder / "bee" / "3.mp4"]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(data)
+    damaged = bytearray(data)
+    begin = damaged.index(b"mdat") + 4
+    middle = begin + 2 * (len(damaged) - begin) // 3
+    damaged[middle : middle + 200] = b"\x5a" * 200
+    paths[2].write_bytes(damaged)
+    paths[3].write_bytes(b"this is no video" * 100)
+    return folder
+
+
+@pytest.fixture
+def run(capfd):
+    """Runs a command; returns the exit status, output lines and stderr."""
+
+    def run(*arguments: object) -> tuple[int, list[str], str]:
+        status = main(list(map(str, arguments)))
+        told = capfd.readouterr()
+        return status, told.out.splitlines(), told.err
+
+    return run
+
+
+def test_check_names_the_time_of_the_damage(folder, run):
+    status, lines, errors = run("check", "--threads", "2", folder)
+    assert (status, errors) == (1, "") and lines[-1] == "4 of 4 samples checked, 2 damaged"
+    damaged, none = sorted(lines[:-1])
+    assert damaged.startswith(f"'{folder}/bee/2.mp4' (sample 2): damaged near ")
+    seconds = float(damaged.partition("near ")[2].partition(" s")[0])
+    assert 0.2 < seconds < COUNT / 25
+    assert none.startswith(f"'{folder}/bee/3.mp4' (sample 3): not a video in one of the containers ")
+
+
+def test_check_without_decoding_reads_the_indexes(folder, run):
+    status, lines, _ = run("check", "--threads", "1", "--no-decode", folder)
+    assert status == 1 and len(lines) == 2 and "(sample 3)" in lines[0]
+
+
+@pytest.mark.slow
+def test_check_takes_files_and_lists_of_videos(folder, run, tmp_path):
+    sound = [folder / "ant" / "0.mp4", folder / "ant" / "1.mp4"]
+    assert run("check", *sound)[:2] == (0, ["2 of 2 samples checked, 0 damaged"])
+    assert run("check", sound[0])[:2] == (0, ["1 of 1 samples checked, 0 damaged"])
+    # The range of the second line ends before the damage.
+    (tmp_path / "list.txt").write_text("# videos\nclips/ant/0.mp4 1\nclips/bee/2.mp4 1 0 5\n")
+    assert run("check", tmp_path / "list.txt")[:2] == (0, ["2 of 2 samples checked, 0 damaged"])
+    (tmp_path / "list.txt").write_text("clips/ant/0.mp4 1\nclips/bee/2.mp4 1\n")
+    assert run("check", tmp_path / "list.txt")[0] == 1
+
+
+def test_check_of_a_folder_with_an_image_checks_images(folder, run):
+    for name in ("ant", "bee"):
+        Image.new("RGB", (20, 10)).save(folder / name / "a.png")
+    assert run("check", folder)[:2] == (0, ["2 of 2 samples checked, 0 damaged"])
+
+
+# --- time limits -----------------------------------------------------------------------------------------------------
+
+
+def in_place_of_av(folder: Path, monkeypatch, code: str) -> None:
+    """Puts a module in place of PyAV that imports PyAV and runs code in the child."""
+    folder.mkdir()
+    head = f"import sys, time\nsys.path.remove({str(folder)!r})\ndel sys.modules['av']\nimport av\n"
+    (folder / "av.py").write_text(head + code)
+    monkeypatch.syspath_prepend(folder)
+
+
+_STUCK = """
+from cuaug.codec import video
+decode = video._Decoding._take
+def slow(self, frame):
+    time.sleep({seconds})
+    return decode(self, frame)
+def check(self, path, *rest):
+    video._Decoding._take = slow if path.endswith({name!r}) else decode
+    return original(self, path, *rest)
+original, video.VideoDecoder.check = video.VideoDecoder.check, check
+"""
+
+
+@pytest.mark.slow
+def test_check_names_a_video_whose_decoder_hangs(folder, run, tmp_path, monkeypatch):
+    in_place_of_av(tmp_path / "stub", monkeypatch, _STUCK.format(seconds=60, name="ant/1.mp4"))
+    status, lines, _ = run(
+        "check", "--threads", "1", "--timeout", "3", folder / "ant" / "0.mp4", folder / "ant" / "1.mp4"
+    )
+    assert (status, lines) == (
+        1,
+        [
+            f"'{folder}/ant/1.mp4' (sample 1): it takes longer than 3 seconds",
+            "2 of 2 samples checked, 1 damaged",
+        ],
+    )
+
+
+@pytest.mark.slow
+def test_check_lets_a_long_video_take_its_time(folder, run, tmp_path, monkeypatch):
+    """Decoding it takes 6 s; no second passes without a frame."""
+    in_place_of_av(tmp_path / "stub", monkeypatch, _STUCK.format(seconds=0.2, name="ant/0.mp4"))
+    status, lines, _ = run("check", "--threads", "1", "--timeout", "3", folder / "ant" / "0.mp4")
+    assert (status, lines) == (0, ["1 of 1 samples checked, 0 damaged"])
+
+
+def test_a_loader_names_a_video_whose_decoder_hangs(folder, monkeypatch):
+    decode = video_module.VideoDecoder.decode
+
+    def slow(self, path, *rest):
+        if path.endswith("1.mp4"):
+            time.sleep(2)
+        return decode(self, path, *rest)
+
+    monkeypatch.setattr(video_module.VideoDecoder, "decode", slow)
+    source = Videos([folder / "ant" / "0.mp4", folder / "ant" / "1.mp4"], frames=2)
+    says = r"decoding .*1\.mp4.* has taken"
+    with (
+        Loader(source, batch_size=2, threads=2, timeout_seconds=0.5) as loader,
+        pytest.raises(LoaderTimeoutError, match=says),
+    ):
+        next(iter(loader))
+
+
+# --- preview, profile ------------------------------------------------------------------------------------------------
+
+
+def test_preview_shows_clips_as_strips(folder, run, tmp_path):
+    picture = tmp_path / "grid.png"
+    chain = "[T.CenterCrop(64), T.RandomHorizontalFlip(), T.Normalize([0.5] * 3, [0.2] * 3)]"
+    options = ["--transforms", chain, "--columns", "2", "--side", "96", "--frames", "5", "--stride", "3"]
+    status, lines, errors = run("preview", folder / "ant", *options, "-o", picture)
+    assert (status, errors) == (0, "") and lines == [f"{picture}: 6 x 5 images"]
+    whole = np.asarray(Image.open(picture).convert("RGB"))
+    assert whole.shape[1] == 6 + 5 * (96 + 6)
+    with Loader(Videos([folder / "ant" / "0.mp4"], frames=5, stride=3, sampling="uniform")) as loader:
+        frames = next(iter(loader)).images[0].permute(0, 2, 3, 1).numpy()
+    for t, frame in enumerate(frames):
+        left = 6 + t * (96 + 6)
+        np.testing.assert_array_equal(whole[6 : 6 + 64, left : left + 96], frame)
+
+
+def test_preview_shows_the_views_of_a_frame_in_one_cell(folder, run, tmp_path):
+    chain = "[T.MultiView([T.Resize((32, 32)), T.Resize((32, 32))])]"
+    options = ["--transforms", chain, "--columns", "1", "--frames", "3", "-o", tmp_path / "grid.png"]
+    assert run("preview", folder / "ant" / "0.mp4", *options)[:2] == (0, [f"{tmp_path}/grid.png: 2 x 3 images"])
+
+
+def test_preview_of_a_damaged_video_is_an_error(folder, run, tmp_path):
+    status, _, errors = run("preview", folder / "bee" / "3.mp4", "--transforms", "[]", "-o", tmp_path / "grid.png")
+    assert status == 1 and "3.mp4" in errors and "not a video" in errors and errors.count("\n") == 1
+
+
+def test_profile_of_videos_counts_clips(folder, run):
+    options = ["--batches", "3", "--batch-size", "2", "--device", "cpu", "--transforms", "[T.Resize((32, 32))]"]
+    status, lines, _ = run("profile", folder / "ant", *options)
+    text = "\n".join(lines)
+    assert status == 0 and "6 samples in 3 batches, 0 failed" in text and " clips/s" in text
+    assert "per clip" in text and "image" not in text and "decoded by: video " in text
+    (decode,) = [line.split() for line in lines if line.split()[:1] == ["decode"]]
+    assert float(decode[1]) >= 0 and decode[2:4] != ["0", "us"]
