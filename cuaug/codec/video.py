@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.extras import require_module
-from cuaug.codec.video_index import VideoIndex, open_container, video_stream
+from cuaug.codec.video_index import VideoIndex, demux_packets, open_container, video_stream
 from cuaug.codec.yuv import FORMATS, VideoFrame
 from cuaug.errors import DecodeError
 
@@ -173,7 +173,7 @@ class _Decoding:
         start = int(self._index.keys[key]) if key >= 0 else min(int(self._index.pts[0]), 0)
         self._container.seek(start, stream=self._stream)
         unsent, self._last_sent = wanted - self.found.keys(), start
-        for packet in self._container.demux(self._stream):
+        for packet in demux_packets(self._container, self._stream):
             # After the last wanted packet the decoder gives the frames that it holds back; no other packet is needed.
             # One without a timestamp may still belong to the last frame.
             drains = not unsent and packet.pts is not None
