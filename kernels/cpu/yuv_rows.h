@@ -6,61 +6,67 @@
 #include "core/yuv.h"
 #include "cpu/deinterleave.h"
 
-constexpr int YUV_CHUNK = 64;  // luma pixels of a row that are computed together; even
+constexpr int YUV_CHUNK = 512;  // luma pixels of a row that are computed together, at most
 
-// Chroma of one row for YUV_CHUNK pixels from the even column x on: samples blended down, then across.
+// The integer that holds a chroma sample times sixteen.
 template <class T>
-void upsample_chroma(const YuvImage& image, uint64 plane, ChromaPair rows, int x, float* out) {
+struct ChromaSum {
+    typedef int type;
+};
+template <>
+struct ChromaSum<uint8> {
+    typedef uint16 type;
+};
+
+// Chroma of one row for `count` pixels from the even column x on: samples blended down, then across. The weights are
+// multiples of 1/16, so integers have the bits of core/yuv.h's floats, and more of them fit into a vector.
+template <class T>
+void upsample_chroma(const YuvImage& image, uint64 plane, ChromaPair rows, int x, int count, float* out) {
+    typedef typename ChromaSum<T>::type Sum;
     const T* const near = reinterpret_cast<const T*>(plane + uint64(rows.near * image.uv_pitch));
     const T* const far = reinterpret_cast<const T*>(plane + uint64(rows.far * image.uv_pitch));
     const int step = image.uv_step, last = chroma_size(image.width, image.shift_x) - 1;
-    const float weight = rows.weight, other = 1.0f - weight;
-    const auto blend = [&](int begin, int count, float* samples) {
-        if (begin >= 0 && begin + count - 1 <= last && step == 1) {
-            for (int i = 0; i < count; ++i) samples[i] = near[begin + i] * weight + far[begin + i] * other;
-            return;
-        }
-        for (int i = 0; i < count; ++i) {
-            const int at = clamp(begin + i, 0, last) * step;
-            samples[i] = near[at] * weight + far[at] * other;
-        }
+    const Sum weight = Sum(rows.weight * 4.0f), other = Sum(4 - weight);
+    Sum samples[YUV_CHUNK], wide[YUV_CHUNK];  // samples: in quarters
+    const auto blend = [&](int begin, int needed) {
+        const int first = max(begin, 0), end = min(begin + needed, last + 1);
+        if (step == 1)
+            for (int i = first; i < end; ++i) samples[i - begin] = Sum(near[i] * weight + far[i] * other);
+        else
+            for (int i = first; i < end; ++i) samples[i - begin] = Sum(near[i * step] * weight + far[i * step] * other);
+        for (int i = begin; i < first; ++i) samples[i - begin] = samples[first - begin];
+        for (int i = end; i < begin + needed; ++i) samples[i - begin] = samples[end - 1 - begin];
     };
     if (image.shift_x == 0) {
-        blend(x, YUV_CHUNK, out);
+        blend(x, count);
+        for (int i = 0; i < count; ++i) wide[i] = Sum(samples[i] * 4);
     } else {
-        float samples[YUV_CHUNK / 2 + 2];  // one more on each side
-        blend(x / 2 - 1, YUV_CHUNK / 2 + 2, samples);
-        if (image.cosited) {
-            for (int i = 0; i < YUV_CHUNK / 2; ++i) {
-                out[2 * i] = samples[i + 1];
-                out[2 * i + 1] = (samples[i + 1] + samples[i + 2]) * 0.5f;
-            }
-        } else {
-            for (int i = 0; i < YUV_CHUNK / 2; ++i) {
-                out[2 * i] = samples[i + 1] * 0.75f + samples[i] * 0.25f;
-                out[2 * i + 1] = samples[i + 1] * 0.75f + samples[i + 2] * 0.25f;
-            }
+        blend(x / 2 - 1, count / 2 + 2);  // one more on each side
+        for (int i = 0; i < count / 2; ++i) {
+            const Sum left = samples[i], middle = samples[i + 1], right = samples[i + 2];
+            wide[2 * i] = Sum(image.cosited ? middle * 4 : middle * 3 + left);
+            wide[2 * i + 1] = Sum(image.cosited ? (middle + right) * 2 : middle * 3 + right);
         }
     }
-    for (int i = 0; i < YUV_CHUNK; ++i) out[i] -= image.uv_offset;
+    for (int i = 0; i < count; ++i) out[i] = float(int(wide[i])) * 0.0625f - image.uv_offset;
 }
 
-// YUV_CHUNK pixels of row y from the even column x on. Beyond the image the last column repeats.
+// `count` pixels, a multiple of VEC_LANES, of row y from the even column x on. Beyond the image the last column
+// repeats.
 template <class T>
-void yuv_chunk(const YuvImage& image, ChromaPair rows, int y, int x, uint8* out) {
+void yuv_chunk(const YuvImage& image, ChromaPair rows, int y, int x, int count, uint8* out) {
     float luma[YUV_CHUNK], u[YUV_CHUNK], v[YUV_CHUNK];
     const T* const samples = reinterpret_cast<const T*>(image.y + uint64(y * image.y_pitch)) + x;
-    if (x + YUV_CHUNK <= image.width)
-        for (int i = 0; i < YUV_CHUNK; ++i) luma[i] = samples[i];
-    else
-        for (int i = 0; i < YUV_CHUNK; ++i) luma[i] = samples[min(i, image.width - 1 - x)];
+    const int stored = min(count, image.width - x);
+    for (int i = 0; i < stored; ++i) luma[i] = samples[i];
+    for (int i = stored; i < count; ++i) luma[i] = samples[stored - 1];
     if (image.u) {
-        upsample_chroma<T>(image, image.u, rows, x, u);
-        upsample_chroma<T>(image, image.v, rows, x, v);
+        upsample_chroma<T>(image, image.u, rows, x, count, u);
+        upsample_chroma<T>(image, image.v, rows, x, count, v);
     } else {
         memset(u, 0, sizeof u), memset(v, 0, sizeof v);
     }
-    for (int i = 0; i < YUV_CHUNK; i += VEC_LANES) {
+    for (int i = 0; i < count; i += VEC_LANES) {
         const Vec<float> us = load_vec(u + i), vs = load_vec(v + i);
         const Vec<float> level = (load_vec(luma + i) - image.y_offset) * image.y_scale;
         store_pixels(level + image.red_v * vs, level + image.green_u * us + image.green_v * vs,
@@ -76,7 +82,8 @@ void convert_yuv(const YuvImage& image) {
         uint8* const target = reinterpret_cast<uint8*>(image.target + uint64(row * image.target_row));
         for (int x = image.left & ~1; x < end; x += YUV_CHUNK) {
             uint8 pixels[3 * YUV_CHUNK];
-            yuv_chunk<T>(image, pair, image.top + row, x, pixels);
+            const int needed = min(YUV_CHUNK, (end - x + VEC_LANES - 1) / VEC_LANES * VEC_LANES);
+            yuv_chunk<T>(image, pair, image.top + row, x, needed, pixels);
             const int begin = max(x, image.left), count = min(x + YUV_CHUNK, end) - begin;
             const uint8* const from = pixels + 3 * (begin - x);
             uint8* const to = target + (begin - image.left) * image.target_column;

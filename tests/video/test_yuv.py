@@ -93,6 +93,17 @@ def test_pure_colours(matrix, bits, full_range):
     assert np.abs(convert(frame)[0].astype(int) - colors).max() <= (2 if bits == 8 else 1)
 
 
+@pytest.mark.parametrize("cosited", [False, True])
+@pytest.mark.parametrize("width", [511, 514, 1025])
+@pytest.mark.parametrize("name", ["yuv420p", "yuv422p10le", "yuv444p", "nv12"])
+def test_rows_longer_than_a_chunk(name, width, cosited):
+    """The CPU kernel computes 512 pixels of a row at once, from an even column on."""
+    frame = RandomFrame.make(name, 3, width, "bt709", False, np.random.default_rng(width), False)
+    whole = reference(frame, cosited)
+    np.testing.assert_array_equal(convert(frame.described(cosited)), whole)
+    np.testing.assert_array_equal(convert(frame.described(cosited), (1, 7, 3, width - 1)), whole[1:3, 7 : width - 1])
+
+
 def test_a_frame_of_a_clip_does_not_touch_its_neighbours():
     rng = np.random.default_rng(1)
     frames = [RandomFrame.make("yuv420p", 9, 17, "bt601", False, rng, False) for _ in range(3)]
