@@ -67,10 +67,11 @@ _WEIGHTS = {
 
 @dataclass
 class VideoFrame:
-    """A decoded frame.
+    """A decoded frame. Its planes are all in host memory, or all on one GPU.
 
     Attributes:
-        planes: (address, bytes from one row to the next) of each plane: Y, U and V; Y and UV; or Y.
+        planes: (address, bytes from one row to the next) of each plane: Y, U and V; Y and UV; or Y. On a GPU,
+            `CudaExecutor.run` takes the rows that `describe_frames` makes of them.
         height, width: of the luma plane, as stored.
         format: FFmpeg's name, a key of `FORMATS`.
         matrix: a key of `color_coefficients`: "bt601", "bt709", "bt2020", "smpte240m" or "fcc".
@@ -123,7 +124,7 @@ def describe_frames(
     Args:
         frames: of one video.
         region: y0, x0, y1, x1 of the displayed image.
-        targets: addresses of the region's first displayed pixel.
+        targets: addresses of the region's first displayed pixel; for `CudaExecutor.run` 0.
         pitch: bytes from one displayed row to the next.
         orientation: the EXIF orientation that turns stored frames into displayed ones.
     """

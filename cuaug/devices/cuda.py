@@ -3,7 +3,7 @@
 NVRTC compiles the kernels, CuPy launches them; memory and streams are torch's. The module handles:
     - an empty batch, and one whose samples are all skipped: no launch;
     - launches: one per pass, more for samples of very different scale (tiles.py), for a batch whose images between
-      passes exceed the workspace (workspace.py), and for one beyond the grid's third side;
+      passes exceed the workspace (workspace.py), and for one beyond the grid's third side; one more for video frames;
     - streams: everything is queued on torch's current stream, and nothing waits for the device;
     - caching per device: compiled kernels are loaded once, a `Workspace` reuses its memory from batch to batch;
     - uploads: one copy of a batch's tables from pinned memory. A few zeros for statistics travel in it; many take a
@@ -20,21 +20,29 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
-from cuaug.devices.kernel_loading import Kernels, kernels, shared_memory_limit
+from cuaug.devices.kernel_loading import Kernels, convert_kernel, kernels, shared_memory_limit
 from cuaug.devices.specialize import Specializer
 from cuaug.devices.tiles import Launch, plan_launches
-from cuaug.devices.workspace import Workspace, chunk_bounds, intermediate_bytes, place, workspace_budget
+from cuaug.devices.workspace import (
+    Workspace,
+    chunk_bounds,
+    converted_bytes,
+    intermediate_bytes,
+    place,
+    workspace_budget,
+)
 from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan
-from cuaug.plan.layout import RAW_SAMPLE, view_as
+from cuaug.plan.layout import RAW_SAMPLE, YUV_IMAGE, view_as
 
 __all__ = ["THREADS", "CudaExecutor", "Kernels", "Workspace"]
-__all__ += ["availability_error", "count_fills", "fork_error", "kernels"]
+__all__ += ["availability_error", "convert_kernel", "count_fills", "fork_error", "kernels"]
 
 #: Threads per block: any multiple of a warp, up to the 256 that `resample` is compiled for.
 THREADS = 128
-# Limit of the grid's third side; a larger batch takes more launches.
-_MAX_SAMPLES = 65535
+# Limit of the grid's second and third side; a larger batch takes more launches.
+_MAX_SAMPLES = _MAX_ROWS = 65535
+_NO_FRAMES = np.zeros(0, dtype=YUV_IMAGE)
 # More zeros than this are filled in on the device, which is a launch more, instead of uploaded.
 _MAX_ZEROS_BYTES = 256 << 10
 
@@ -97,6 +105,7 @@ class CudaExecutor:
         skip: NDArray[np.bool_] | None = None,
         workspace: Workspace | None = None,
         specializer: Specializer | None = None,
+        frames: NDArray[Any] | None = None,
     ) -> int:
         """Queues the launches on torch's current stream of the target's device.
 
@@ -109,6 +118,9 @@ class CudaExecutor:
             skip: (N,) bool, samples to leave out; their part of `target` is not written.
             workspace: reused memory that no queued work reads; None allocates.
             specializer: chooses kernels that are compiled for the chain; None: the full kernels run.
+            frames: (F,) `YUV_IMAGE`: video frames whose planes are on the device, and ready on the current stream.
+                Each is converted to RGB in the workspace, for N / F samples in a row. Their `sources`, and each
+                `target` in `frames`, count from the start of the frame's RGB pixels, modulo 2^64.
 
         Returns:
             the number of kernel launches.
@@ -118,7 +130,8 @@ class CudaExecutor:
             return 0
         workspace = workspace or Workspace(device)
         zeros = np.zeros(0 if count_fills(compiled) else compiled.statistics, dtype=np.int64)
-        rows, *_ = workspace.copy_to_pinned(compiled.rows, compiled.ops, compiled.luts, zeros)
+        frames = _NO_FRAMES if frames is None else frames
+        rows, *_, frames = workspace.copy_to_pinned(compiled.rows, compiled.ops, compiled.luts, zeros, frames)
         if skip is not None:
             rows["active"][:, skip] = 0
         if pitches is not None:
@@ -128,74 +141,106 @@ class CudaExecutor:
             offsets = np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
             target_addresses = np.uint64(target.data_ptr()) + offsets
         rows["source"][0], rows["target"] = sources, target_addresses
-        chunks = _place_intermediates(rows, workspace, device)
-        launches = self._plan_launches(rows, device, chunks, specializer)
-        rows_at, ops_at, luts_at, statistics_at = workspace.upload_pinned()
+        chunks = _place_intermediates(rows, frames, workspace, device)
+        launches = [self._plan_launches(rows, device, chunk, specializer) for chunk in chunks]
+        conversions = [_plan_conversion(frames, chunk, rows.shape[1]) for chunk in chunks]
+        rows_at, ops_at, luts_at, statistics_at, frames_at = workspace.upload_pinned()
         if count_fills(compiled):
             statistics_at = workspace.zeros(8 * compiled.statistics)
 
         stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
         with torch.cuda.device(device):
-            for function, first_row, launch in launches:
-                function(
-                    (launch.down, launch.across, len(launch.samples)),
-                    (THREADS, 1, 1),
-                    (
-                        np.uint64(rows_at + first_row * rows.itemsize),
-                        np.uint64(ops_at),
-                        np.uint64(luts_at),
-                        np.uint64(statistics_at),  # null without statistics
-                        np.int32(launch.rows),
-                        np.int32(launch.columns),
-                    ),
-                    shared_mem=launch.shared_bytes,
-                    stream=stream,
-                )
-        return len(launches)
+            for conversion, passes in zip(conversions, launches, strict=True):
+                if conversion is not None:
+                    first_frame, grid = conversion
+                    table = np.uint64(frames_at + first_frame * frames.itemsize)
+                    convert_kernel(device.index)(grid, (THREADS, 1, 1), (table,), shared_mem=0, stream=stream)
+                for function, first_row, launch in passes:
+                    function(
+                        (launch.down, launch.across, len(launch.samples)),
+                        (THREADS, 1, 1),
+                        (
+                            np.uint64(rows_at + first_row * rows.itemsize),
+                            np.uint64(ops_at),
+                            np.uint64(luts_at),
+                            np.uint64(statistics_at),  # null without statistics
+                            np.int32(launch.rows),
+                            np.int32(launch.columns),
+                        ),
+                        shared_mem=launch.shared_bytes,
+                        stream=stream,
+                    )
+        return sum(map(len, launches)) + len(conversions) - conversions.count(None)
 
     def _plan_launches(
         self,
         rows: NDArray[Any],
         device: torch.device,
-        chunks: list[tuple[int, int]],
+        chunk: tuple[int, int],
         specializer: Specializer | None,
     ) -> list[tuple[Callable[..., None], int, Launch]]:
-        """(entry point, number of the first row, launch), in order.
+        """(entry point, number of the first row, launch) of a chunk's passes, in order.
 
-        The rows of a chunk and pass are sorted by launch if they take several, or if samples skip the pass.
+        The rows of a pass are sorted by launch if they take several, or if samples skip the pass.
         """
         functions, limit = kernels(device.index), shared_memory_limit(device.index)
         launches = []
-        for begin, end in chunks:
-            for number, row in enumerate(rows):
-                part, position = row[begin:end], 0
-                planned = plan_launches(part, limit, self._tile)
-                if planned and len(planned[0].samples) < len(part):
-                    order = np.concatenate([launch.samples for launch in planned])
-                    raw = view_as(RAW_SAMPLE, part)
-                    raw[: len(order)] = raw[order]
-                for launch in planned:
-                    count = len(launch.samples)
-                    signature = library.cuaug_signature(address(part[position:]), count, address(self.compiled.ops))
-                    is_simple = library.cuaug_is_resample_signature(signature)
-                    function = functions.resample if is_simple else functions.augment
-                    if specializer is not None:
-                        function = specializer.choose(device.index, number, signature, count) or function
-                    launches.append((function, number * rows.shape[1] + begin + position, launch))
-                    position += count
+        begin, end = chunk
+        for number, row in enumerate(rows):
+            part, position = row[begin:end], 0
+            planned = plan_launches(part, limit, self._tile)
+            if planned and len(planned[0].samples) < len(part):
+                order = np.concatenate([launch.samples for launch in planned])
+                raw = view_as(RAW_SAMPLE, part)
+                raw[: len(order)] = raw[order]
+            for launch in planned:
+                count = len(launch.samples)
+                signature = library.cuaug_signature(address(part[position:]), count, address(self.compiled.ops))
+                is_simple = library.cuaug_is_resample_signature(signature)
+                function = functions.resample if is_simple else functions.augment
+                if specializer is not None:
+                    function = specializer.choose(device.index, number, signature, count) or function
+                launches.append((function, number * rows.shape[1] + begin + position, launch))
+                position += count
         return launches
 
 
-def _place_intermediates(rows: NDArray[Any], workspace: Workspace, device: torch.device) -> list[tuple[int, int]]:
-    """Sets where passes write and read images in between. Returns [begin, end) of the samples that run together."""
-    sizes = intermediate_bytes(rows)
-    if len(rows) == 1:
+def _plan_conversion(
+    frames: NDArray[Any], chunk: tuple[int, int], samples: int
+) -> tuple[int, tuple[int, int, int]] | None:
+    """The first frame and the grid of a chunk's conversion to RGB; None without frames."""
+    begin, end = (bound * len(frames) // samples for bound in chunk)
+    rows = frames["rows"][begin:end].max(initial=0)
+    return (begin, (end - begin, min(int(rows), _MAX_ROWS), 1)) if rows else None
+
+
+def _place_intermediates(
+    rows: NDArray[Any], frames: NDArray[Any], workspace: Workspace, device: torch.device
+) -> list[tuple[int, int]]:
+    """Sets where the conversion and passes write and read images in between.
+
+    Returns:
+        [begin, end) of the samples that run together; the samples of one frame do.
+    """
+    sizes, repeat = intermediate_bytes(rows), 1
+    if len(frames):
+        repeat = rows.shape[1] // len(frames)
+        converted = np.zeros((1, rows.shape[1]), dtype=np.int64)
+        converted[0, ::repeat] = converted_bytes(frames)  # the first of the frame's samples counts it
+        sizes = np.concatenate([converted, sizes])
+    if not len(sizes):
         return chunk_bounds(sizes, 0, _MAX_SAMPLES)
     # A buffer that grows takes an eighth more than requested.
-    chunks = chunk_bounds(sizes, workspace_budget(device) * 8 // 9, _MAX_SAMPLES)
+    by_frame = sizes.reshape(len(sizes), -1, repeat).sum(axis=2)
+    bounds = chunk_bounds(by_frame, workspace_budget(device) * 8 // 9, _MAX_SAMPLES // repeat)
+    chunks = [(begin * repeat, end * repeat) for begin, end in bounds]
     places = [place(sizes[:, begin:end]) for begin, end in chunks]
     memory = np.uint64(workspace.intermediate_memory(max(size for _, size in places)))
     addresses = np.concatenate([offsets for offsets, _ in places], axis=1) + memory
+    if len(frames):
+        frames["target"] += addresses[0, ::repeat]
+        rows["source"][0] += np.repeat(addresses[0, ::repeat], repeat)
+        sizes, addresses = sizes[1:], addresses[1:]
     continues = sizes > 0
     rows["target"][:-1][continues] = rows["source"][1:][continues] = addresses[continues]
     return chunks

@@ -22,7 +22,7 @@ from cuaug._runtime.fork import fork_safe_lock
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 
-__all__ = ["Kernels", "kernels", "load_functions", "shared_memory_limit"]
+__all__ = ["Kernels", "convert_kernel", "kernels", "load_functions", "shared_memory_limit"]
 
 
 class Kernels(NamedTuple):
@@ -34,7 +34,10 @@ class Kernels(NamedTuple):
 
 # By device index. Entries are never replaced: unloading a module would unload kernels that are still queued.
 _kernels: dict[int, Kernels] = {}
+_convert_kernels: dict[int, Any] = {}
 _kernels_lock = fork_safe_lock()
+
+_CONVERT_ONLY = ("CUAUG_ONLY_CONVERT_YUV",)
 
 
 def kernels(device_index: int) -> Kernels:
@@ -45,14 +48,22 @@ def kernels(device_index: int) -> Kernels:
     """
     with _kernels_lock:
         if device_index not in _kernels:
-            _kernels[device_index] = _load(device_index)
+            _kernels[device_index] = Kernels(*_load(device_index, (), Kernels._fields))
         return _kernels[device_index]
 
 
-def _load(device_index: int) -> Kernels:
+def convert_kernel(device_index: int) -> Any:
+    """`convert_yuv` (kernels/cuda/convert_yuv.h), which only clips need. As `kernels`, also in its errors."""
+    with _kernels_lock:
+        if device_index not in _convert_kernels:
+            (_convert_kernels[device_index],) = _load(device_index, _CONVERT_ONLY, ["convert_yuv"])
+        return _convert_kernels[device_index]
+
+
+def _load(device_index: int, defines: Sequence[str], names: Sequence[str]) -> list[Any]:
     try:
         major, minor = torch.cuda.get_device_capability(device_index)
-        return Kernels(*load_functions(nvrtc.cached(f"{major}{minor}"), Kernels._fields, device_index))
+        return load_functions(nvrtc.cached(f"{major}{minor}", defines), names, device_index)
     except DeviceError:
         raise
     except (RuntimeError, OSError) as error:  # torch's, CuPy's of the driver or the runtime, or no temporary file

@@ -1,8 +1,9 @@
 """Memory of a run beside its input and output images, and where the images between two passes lie in it.
 
 Images between passes lie in two ping-pong buffers: pass 0 writes the first, pass 1 reads it and writes the second, pass
-2 reads that and writes the first again. Each buffer has the size of its largest pass. A batch whose buffers exceed the
-budget runs in chunks of samples, one after the other, in the same memory.
+2 reads that and writes the first again. The conversion of video frames to RGB comes before pass 0 and writes the first
+buffer instead. Each buffer has the size of its largest pass. A batch whose buffers exceed the budget runs in chunks of
+samples, one after the other, in the same memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["ReusedBuffer", "Workspace", "chunk_bounds", "intermediate_bytes", "place", "workspace_budget"]
+__all__ = ["ReusedBuffer", "Workspace", "chunk_bounds", "converted_bytes", "intermediate_bytes", "place"]
+__all__ += ["workspace_budget"]
 
 _ALIGN = 256
 # A buffer shrinks after it was this many times too large for this many requests in a row.
@@ -123,6 +125,15 @@ def intermediate_bytes(rows: NDArray[Any]) -> NDArray[np.int64]:
     """
     area = rows["y"]["out"][:-1].astype(np.int64) * rows["x"]["out"][:-1]
     return np.where(rows["active"][1:] != 0, -(-area * 12 // _ALIGN) * _ALIGN, 0)
+
+
+def converted_bytes(frames: NDArray[Any]) -> NDArray[np.int64]:
+    """(F,) bytes of the RGB pixels of the converted part of each frame.
+
+    Args:
+        frames: (F,) `YUV_IMAGE`.
+    """
+    return -(-frames["rows"].astype(np.int64) * frames["columns"] * 3 // _ALIGN) * _ALIGN
 
 
 def chunk_bounds(sizes: NDArray[np.int64], budget: int, max_samples: int) -> list[tuple[int, int]]:

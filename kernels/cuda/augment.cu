@@ -1,13 +1,17 @@
 // Computes: the CUDA entry points. `augment` runs any pass. `resample` runs the pass that most batches consist of
 //           (is_resample_signature in core/signature.h): uint8 cropped and resized, then scaled and erased. It takes
 //           fewer registers, so more blocks run at once, and reads the program once for all rows of a thread.
-//           CUAUG_ONLY_AUGMENT and CUAUG_ONLY_RESAMPLE leave out the other one.
+//           CUAUG_ONLY_AUGMENT and CUAUG_ONLY_RESAMPLE leave out the other one. CUAUG_ONLY_CONVERT_YUV leaves out both,
+//           and has `convert_yuv` in their place: cuda/convert_yuv.h.
 // Threads:  grid (tiles down, tiles across, samples): only the first side may exceed 65,535. A block computes a tile of
 //           tile_rows x tile_columns output pixels. Dynamic shared memory: cuaug_scratch_words of the largest tile.
 // Reference: core/augment.h.
 // Tests:    tests/cuda/test_kernels.py; tests/kernels/test_scratch.py runs this file on a CPU.
 namespace cuaug {
 
+#if defined(CUAUG_ONLY_CONVERT_YUV)
+#include "cuda/convert_yuv.h"
+#else
 #include "core/augment.h"
 
 DEVICE bool make_tile(const Sample& sample, int rows, int columns, Tile& tile) {
@@ -79,5 +83,6 @@ extern "C" __global__ void BOUNDS resample(const Sample* samples, const Op* ops,
                   [&](int y, int x, int rows, int, PixelBlock* v) { finish_rows(sample, ops, y, x, rows, v); });
 }
 #endif
+#endif  // CUAUG_ONLY_CONVERT_YUV
 
 }  // namespace cuaug

@@ -57,7 +57,8 @@ def gpus(monkeypatch):
     cuda = SimpleNamespace(device=device, get_device_capability=lambda index: (9, index))
     monkeypatch.setattr(kernel_loading, "torch", SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(kernel_loading, "_kernels", {})
-    monkeypatch.setattr(nvrtc, "cached", lambda arch: f"code for {arch}".encode())
+    monkeypatch.setattr(kernel_loading, "_convert_kernels", {})
+    monkeypatch.setattr(nvrtc, "cached", lambda arch, defines: f"code for {arch} {defines}".encode())
 
 
 def test_kernels_are_loaded_on_their_device(gpus, monkeypatch):
@@ -67,7 +68,7 @@ def test_kernels_are_loaded_on_their_device(gpus, monkeypatch):
     for index in (1, 0):
         loaded = kernel_loading.kernels(index)
         assert kernel_loading.kernels(index) is loaded
-        code = f"code for 9{index}".encode()
+        code = f"code for 9{index} ()".encode()
         assert [function.name for function in loaded] == ["augment", "resample"]
         for function in loaded:
             assert function.device == function.module.device == index
@@ -76,6 +77,15 @@ def test_kernels_are_loaded_on_their_device(gpus, monkeypatch):
             assert function.module.path.name == hashlib.sha256(code).hexdigest()
             assert not function.module.path.parent.exists()
     assert current_device == [0]
+
+
+def test_the_conversion_of_videos_is_a_program_of_its_own(gpus, monkeypatch):
+    monkeypatch.setattr(cupy, "RawModule", RecordingModule)
+    monkeypatch.setattr(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, index: LIMIT)
+    loaded = kernel_loading.convert_kernel(1)
+    assert kernel_loading.convert_kernel(1) is loaded and not kernel_loading._kernels
+    assert loaded.name == "convert_yuv" and loaded.device == 1
+    assert loaded.module.code == b"code for 91 ('CUAUG_ONLY_CONVERT_YUV',)"
 
 
 def test_code_that_cupy_does_not_load_is_a_device_error(gpus):
@@ -109,10 +119,10 @@ def test_concurrent_threads_load_one_module(monkeypatch):
     """A second module would replace the first, which would be unloaded while its kernels are queued."""
     loads = []
 
-    def slowly(device_index: int) -> object:
+    def slowly(device_index: int, defines: Any, names: Any) -> list[object]:
         loads.append(device_index)
         time.sleep(0.05)
-        return object()
+        return [object() for _ in names]
 
     monkeypatch.setattr(kernel_loading, "_load", slowly)
     monkeypatch.setattr(kernel_loading, "_kernels", {})

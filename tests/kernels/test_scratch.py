@@ -49,6 +49,8 @@ def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY, *, extra: Sequence[
     subprocess.run([compiler, *flags, *extra, f"-I{kernels}", "-c", str(SOURCE), "-o", f"{target}.o"], check=True)
     subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
     library = ctypes.CDLL(str(target))
+    if not hasattr(library, "emulate"):  # CUAUG_ONLY_CONVERT_YUV
+        return library
     library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
     library.emulate.restype = ctypes.c_int64
     library.divide.argtypes, library.divide.restype = [ctypes.c_double] * 2, ctypes.c_float

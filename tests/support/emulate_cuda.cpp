@@ -1,5 +1,5 @@
 // Runs kernels/cuda/augment.cu on a CPU: the CUDA branch of the kernels, with the few CUDA functions they call defined
-// here. Used by tests/kernels/test_scratch.py.
+// here. Used by tests/kernels/test_scratch.py, and with CUAUG_ONLY_CONVERT_YUV by tests/kernels/test_convert_yuv.py.
 //
 // The threads of a block run one after the other, each up to the next barrier. Code that lacks a barrier then misses
 // the work of other threads.
@@ -20,7 +20,7 @@
 struct Index {
     int x, y, z;
 };
-static Index threadIdx, blockIdx, blockDim;
+static Index threadIdx, blockIdx, blockDim, gridDim;
 
 constexpr int MAX_THREADS = 128, STACK = 128 << 10;
 static ucontext_t scheduler, threads[MAX_THREADS];
@@ -106,6 +106,19 @@ using namespace cuaug;
 
 extern "C" float divide(double a, double b) { return divide_to_float(a, b, 1.0 / b); }
 
+#if defined(CUAUG_ONLY_CONVERT_YUV)
+// Runs `convert_yuv` on a grid of frames x rows blocks; it has no barrier. Returns 0, or -3 for a misaligned access.
+extern "C" int emulate_conversion(const void* images, int frames, int rows, int block_threads) {
+    blockDim = {block_threads, 1, 1}, gridDim = {frames, rows, 1}, misaligned = false;
+    getcontext(&scheduler);  // a misaligned access comes back here
+    if (misaligned) return -3;
+    for (blockIdx.x = frames - 1; blockIdx.x >= 0; --blockIdx.x)
+        for (blockIdx.y = 0; blockIdx.y < rows; ++blockIdx.y)
+            for (threadIdx.x = block_threads - 1; threadIdx.x >= 0; --threadIdx.x)
+                convert_yuv(static_cast<const YuvImage*>(images));
+    return 0;
+}
+#else
 constexpr int64_t MAX_FLOATS = 1 << 20, GUARD_FLOATS = 1 << 12;
 __align__(16) float scratch[MAX_FLOATS];
 
@@ -176,3 +189,4 @@ extern "C" int64_t emulate(int simple, int block_threads, const void* rows, cons
     while (used > 0 && memcmp(&scratch[used - 1], &pattern, sizeof pattern) == 0) --used;
     return used;
 }
+#endif

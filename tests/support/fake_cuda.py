@@ -21,11 +21,11 @@ from cuaug.devices import cuda, kernel_loading, nvrtc, specialize, streams, tile
 from cuaug.errors import DecodeError
 from cuaug.pipeline import arena, cuda_producer, label_upload, staging
 from cuaug.pipeline import cuda as pipeline
-from cuaug.plan.layout import SAMPLE
+from cuaug.plan.layout import SAMPLE, YUV_IMAGE
 from cuaug.profiling import cuda_events
 from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
 
-__all__ = ["FakeDecoder", "FakeEvent", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
+__all__ = ["FakeConversion", "FakeDecoder", "FakeEvent", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
 
 #: What CUDA grants a block without being asked, and the most that it grants; of an H100.
 DEFAULT_SHARED_BYTES, MAX_SHARED_BYTES = 48 << 10, 227 << 10
@@ -143,8 +143,46 @@ class FakeKernel:
             assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
 
 
+class FakeConversion:
+    """Runs `convert_yuv` with the CPU build, and counts the launches. The planes may be anywhere in an allocation."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[int, int, int]] = []
+
+    def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
+        driver().check_device("a conversion")
+        queue = driver().find_stream(stream.ptr, "a conversion")
+        assert queue is driver().current_stream(driver().gpu), "a conversion is not on torch's current stream"
+        (table,) = arguments
+        assert type(table) is np.uint64 and block == (cuda.THREADS, 1, 1) and shared_mem == 0
+        assert 0 < grid[0] < 2**31 and 0 < grid[1] <= 65535 and grid[2] == 1, f"CUDA launches no grid of {grid}"
+        self.launches.append(grid)
+        memory = (ctypes.c_char * (grid[0] * YUV_IMAGE.itemsize)).from_address(int(table))
+        images = np.frombuffer(memory, dtype=YUV_IMAGE)
+        images = images[images["rows"] > 0]
+        planes = [planes_of(image, y) for image in images for y in (image["top"], image["top"] + image["rows"] - 1)]
+        used = set(map(driver().containing, (int(table), *(address for addresses in planes for address in addresses))))
+        targets = set(map(driver().containing, images["target"].tolist()))
+        for address in used | targets:
+            assert address is not None, "a conversion reads or writes memory that is not allocated"
+            driver().check_order(address, queue, "a conversion")
+        queue.work.append("convert")
+        for address in used | targets:
+            driver().use(address, queue)
+        library.cuaug_convert_yuv(BEST_ISA, images.ctypes.data, len(images))
+
+
+def planes_of(image: Any, y: int) -> list[int]:
+    """Addresses that conversion reads for row y, in each plane."""
+    addresses = [int(image["y"]) + int(y) * int(image["y_pitch"])]
+    if image["u"]:
+        at = (int(y) >> int(image["shift_y"])) * int(image["uv_pitch"])
+        addresses += [int(image["u"]) + at, int(image["v"]) + at]
+    return [address % 2**64 for address in addresses]
+
+
 class FakeFunction:
-    """In place of CuPy's RawKernel: checks the shared memory, records its name, and runs the fake kernel."""
+    """In place of CuPy's RawKernel: checks the shared memory, records its name, and runs a fake kernel."""
 
     max_dynamic_shared_size_bytes = DEFAULT_SHARED_BYTES
 
@@ -155,7 +193,8 @@ class FakeFunction:
         limit = self.max_dynamic_shared_size_bytes
         assert shared_mem <= limit <= MAX_SHARED_BYTES, f"{shared_mem} bytes of shared memory, but {limit} are granted"
         self.fake.entries.append(self.name)
-        self.fake.kernel(grid, block, arguments, shared_mem=shared_mem, stream=stream)
+        kernel = self.fake.conversion if self.name == "convert_yuv" else self.fake.kernel
+        kernel(grid, block, arguments, shared_mem=shared_mem, stream=stream)
 
 
 class FakeModule:
@@ -241,6 +280,11 @@ class FakeDecoder:
         return results
 
 
+def load_on(gpu: int, load: Callable[[int], Any]) -> Callable[[int | None], Any]:
+    """`load` for the index of a device; None, the index of the fakes' device, means `gpu`."""
+    return lambda index: load(gpu if index is None else index)
+
+
 def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch | None = None) -> SimpleNamespace:
     """Replaces CUDA by the fakes.
 
@@ -249,21 +293,23 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
         fake_torch: None: a new one.
 
     Returns:
-        `torch`, `kernel`, and `entries` (names of launched entry points).
+        `torch`, `kernel`, `conversion`, and `entries` (names of launched entry points).
     """
     import cupy
 
-    fake = SimpleNamespace(torch=fake_torch or FakeTorch(), kernel=FakeKernel(), entries=[])
+    kernels = {"kernel": FakeKernel(), "conversion": FakeConversion(), "entries": []}
+    fake = SimpleNamespace(torch=fake_torch or FakeTorch(), **kernels)
     on_devices = cuda, kernel_loading, specialize, workspace
     for module in (*on_devices, pipeline, cuda_producer, arena, label_upload, cuda_events, staging):
         replace(module, "torch", fake.torch)
     fake.torch.replace_copies(replace)
-    load = cuda.kernels
-    replace(cuda, "kernels", lambda index: load(fake.torch.driver.gpu if index is None else index))
-    replace(kernel_loading, "_kernels", {})
+    for name in ("kernels", "convert_kernel"):
+        replace(cuda, name, load_on(fake.torch.driver.gpu, getattr(cuda, name)))
+    for name in ("_kernels", "_convert_kernels"):
+        replace(kernel_loading, name, {})
     for name in ("_functions", "_code"):
         replace(specialize, name, {})
-    replace(nvrtc, "cached", lambda arch: MACHINE_CODE)
+    replace(nvrtc, "cached", lambda arch, defines=(): MACHINE_CODE)
     replace(nvrtc, "read_cached", lambda arch, defines: MACHINE_CODE)  # kernels for chains are compiled already
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()

@@ -50,6 +50,7 @@ class FakeDriver:
     Attributes:
         gpu: the index of the loader's GPU. Tensors of fakes are in host memory, so "cpu" means this GPU, too.
         memory: the last use of each allocation, by its address; None before the first use.
+        sizes: bytes of each allocation, by its address.
         freed: addresses of allocations that no tensor holds; memory of other libraries may lie there now.
         finished: how much work of each stream the CPU knows to be finished, by the stream's handle.
     """
@@ -60,6 +61,8 @@ class FakeDriver:
         self.streams: weakref.WeakValueDictionary[int, FakeStream] = weakref.WeakValueDictionary()
         self.handles = itertools.count(1)
         self.memory: dict[int, Use | None] = {}
+        self.sizes: dict[int, int] = {}
+        self.lock = threading.Lock()
         self.freed: set[int] = set()
         self.finished: Counter[int] = Counter()
         self.thread = threading.local()
@@ -142,11 +145,20 @@ class FakeDriver:
         use = self.memory.get(address)
         if use is None or use.stream != self.current_stream(self.gpu).cuda_stream:
             self.memory[address] = None
-        self.freed.discard(address)
+        with self.lock:
+            self.sizes[address] = tensor.nbytes
+            self.freed.discard(address)
         weakref.finalize(tensor.untyped_storage(), self.freed.add, address)
 
     def last_use(self, address: int) -> Use | None:
         return None if address in self.freed else self.memory.get(address)
+
+    def containing(self, address: int) -> int | None:
+        """The address of the allocation that contains an address; None: there is none."""
+        with self.lock:
+            live = [begin for begin in self.sizes if begin <= address and begin not in self.freed]
+        begin = max(live, default=None)
+        return begin if begin is not None and address < begin + self.sizes[begin] else None
 
     def use(self, address: int, stream: FakeStream) -> None:
         """The work queued last on the stream uses an allocation; other addresses are ignored."""

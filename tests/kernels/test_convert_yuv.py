@@ -1,0 +1,112 @@
+"""kernels/cuda/convert_yuv.h emulated on a CPU: the bits of NumPy, whatever the grid and the block."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cuaug.codec.exif import orient_array
+from cuaug.codec.yuv import FORMATS, describe_frames
+from cuaug.devices import nvrtc
+from tests.kernels.test_nvrtc import ARCHITECTURES, usage
+from tests.kernels.test_scratch import compiled
+from tests.support.builds import copy_patched
+from tests.video.frames import RandomFrame
+from tests.video.test_yuv import matrices, names, reference, seeds
+
+ONLY = "CUAUG_ONLY_CONVERT_YUV"
+sizes = st.tuples(st.integers(1, 12), st.integers(1, 40))
+
+
+@pytest.fixture(scope="session")
+def emulate(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compiled_conversion(tmp_path_factory.mktemp("emulated"))
+
+
+def compiled_conversion(folder: Path, **options: Any) -> Any:
+    library = compiled(folder, extra=[f"-D{ONLY}"], **options)
+    library.emulate_conversion.argtypes = [ctypes.c_void_p] + [ctypes.c_int] * 3
+    return library
+
+
+def compare(
+    emulate: Any,
+    frames: list[RandomFrame],
+    region: tuple[int, int, int, int] | None = None,
+    *,
+    cosited: bool,
+    orientation: int = 1,
+    rows: int,
+    threads: int,
+) -> None:
+    """Compares the displayed region of each frame with NumPy's, on a grid of `rows` and blocks of `threads`."""
+    wanted = np.stack([orient_array(reference(frame, cosited), orientation) for frame in frames])
+    y0, x0, y1, x1 = region or (0, 0, *wanted.shape[1:3])
+    got = np.full((len(frames), y1 - y0 + 2, x1 - x0 + 2, 3), 77, np.uint8)
+    inner = got[:, 1:-1, 1:-1]
+    described = [frame.described(cosited) for frame in frames]
+    addresses = [image.ctypes.data for image in inner]
+    images = describe_frames(described, (y0, x0, y1, x1), addresses, got.strides[1], orientation=orientation)
+    status = emulate.emulate_conversion(images.ctypes.data, len(images), rows, threads)
+    assert status == 0, "a misaligned access"
+    np.testing.assert_array_equal(inner, wanted[:, y0:y1, x0:x1])
+    inner[:] = 77
+    assert (got == 77).all(), "pixels outside the region were written"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data(), names, sizes, matrices, st.booleans(), st.booleans(), st.integers(1, 8), seeds)
+def test_any_region_has_the_bits_of_the_reference(
+    emulate, data, name, size, matrix, full_range, cosited, orientation, seed
+):
+    rng, count = np.random.default_rng(seed), data.draw(st.integers(1, 3))
+    frames = [RandomFrame.make(name, *size, matrix, full_range, rng, False) for _ in range(count)]
+    height, width = size[::-1] if orientation > 4 else size
+    y0, x0 = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    region = y0, x0, data.draw(st.integers(y0 + 1, height)), data.draw(st.integers(x0 + 1, width))
+    rows, threads = data.draw(st.integers(1, 14)), data.draw(st.integers(1, 50))
+    compare(emulate, frames, region, cosited=cosited, orientation=orientation, rows=rows, threads=threads)
+
+
+def compare_all(emulate: Any) -> None:
+    rng = np.random.default_rng(0)
+    for name in FORMATS:
+        for cosited in (False, True):
+            frames = [RandomFrame.make(name, 11, 37, "bt709", False, rng, False) for _ in range(2)]
+            compare(emulate, frames, cosited=cosited, rows=3, threads=5)
+
+
+def test_every_format(emulate):
+    compare_all(emulate)
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        ("cuda/convert_yuv.h", "row += gridDim.y", "row += gridDim.y + 1"),
+        ("cuda/convert_yuv.h", "column += blockDim.x", "column += blockDim.x + 1"),
+        ("cuda/convert_yuv.h", "row * image.target_row", "row * image.target_column"),
+        ("core/yuv.h", "cosited) return {near, min(near + odd", "cosited) return {near, min(near + 1 - odd"),
+        ("core/yuv.h", "0.75f};", "0.5f};"),
+    ],
+)
+def test_the_comparison_finds_mistakes(tmp_path, file, right, wrong):
+    emulate = compiled_conversion(tmp_path, kernels=copy_patched(tmp_path / "kernels", file, right, wrong))
+    with pytest.raises(AssertionError):
+        compare_all(emulate)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_compiles_without_spills(arch):
+    """In a program of its own, without the other kernels."""
+    pytest.importorskip("cupy")
+    kernels = usage(nvrtc.compile(arch, [ONLY])[1])
+    assert kernels.keys() == {"convert_yuv"}
+    used = kernels["convert_yuv"]
+    assert used.registers <= 64 and used.spilled == used.stack == 0, used
