@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import av
+import av.filter
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.codec.yuv import FORMATS, VideoFrame, convert_frames, describe_frames
 
-__all__ = ["RandomFrame", "convert", "legal_levels"]
+__all__ = ["RandomFrame", "convert", "legal_levels", "swscale"]
 
+#: libswscale's most exact settings.
+EXACT = "bilinear+accurate_rnd+full_chroma_int"
 _COLOR_SPACES = {"bt709": 1, "fcc": 4, "bt601": 5, "smpte240m": 7, "bt2020": 9}
+_COLOR_SPACE_NAMES = {"bt709": "bt709", "fcc": "fcc", "bt601": "bt470bg", "smpte240m": "smpte240m", "bt2020": "bt2020nc"}
 
 
 @dataclass
@@ -30,13 +35,13 @@ class RandomFrame:
     def make(
         cls, name: str, height: int, width: int, matrix: str, full_range: bool, rng: np.random.Generator, legal: bool
     ) -> RandomFrame:
-        """legal: samples that stand for an RGB colour; else any."""
+        """legal: samples inside the range of the standard; else any."""
         form, frame = FORMATS[name], av.VideoFrame(width, height, name)
         frame.colorspace, frame.color_range = _COLOR_SPACES[matrix], 2 if full_range else 1
         small = (height + form.shift_y) >> form.shift_y, (width + form.shift_x) >> form.shift_x
         top = 2**form.bits
         if legal:
-            luma, u, v = legal_levels((height, width), small, form.bits, matrix, full_range, rng)
+            luma, u, v = legal_levels((height, width), small, form.bits, full_range or form.gray, rng)
         else:
             luma, u, v = (rng.integers(0, top, size) for size in ((height, width), small, small))
         planes = [luma] if form.gray else [luma, u, v]
@@ -57,12 +62,30 @@ class RandomFrame:
 
 
 def legal_levels(
-    size: tuple[int, int], small: tuple[int, int], bits: int, matrix: str, full_range: bool, rng: np.random.Generator
+    size: tuple[int, int], small: tuple[int, int], bits: int, full_range: bool, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Y, U and V samples of a picture whose colours all lie inside RGB: chroma near gray, medium luma."""
-    top, low, high = 2**bits, 0.35, 0.65
-    luma = rng.integers(int(low * top), int(high * top), size)
-    return [luma, *(rng.integers(int(0.42 * top), int(0.58 * top), small) for _ in range(2))]
+    """Y, U and V samples over all of their range: saturated colours, and many outside of RGB, which are clamped."""
+    level = 2 ** (bits - 8)
+    low, *tops = (0, 2**bits - 1, 2**bits - 1) if full_range else (16 * level, 235 * level, 240 * level)
+    return [rng.integers(low, top, shape, endpoint=True) for top, shape in ((tops[0], size), *[(tops[1], small)] * 2)]
+
+
+def swscale(frame: RandomFrame, cosited: bool) -> NDArray[np.uint8]:
+    """(H, W, 3) RGB by libswscale at its most exact settings, for chroma at even columns or between columns."""
+    source, graph = frame.frame, av.filter.Graph()
+    name, color_range = _COLOR_SPACE_NAMES[frame.matrix], "pc" if frame.full_range else "tv"
+    steps = [
+        graph.add_buffer(width=source.width, height=source.height, format=source.format, time_base=Fraction(1, 25)),
+        graph.add("setparams", f"colorspace={name}:range={color_range}"),
+        # PyAV's reformatter cannot be told where chroma lies: only the frames of decoders say it.
+        graph.add("scale", f"flags={EXACT}:in_chroma_loc={'left' if cosited else 'center'}"),
+        graph.add("format", "rgb24"),
+        graph.add("buffersink"),
+    ]
+    graph.link_nodes(*steps).configure()
+    source.pts, source.time_base = 0, Fraction(1, 25)
+    graph.push(source)
+    return graph.pull().to_ndarray()
 
 
 def convert(

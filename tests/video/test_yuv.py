@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from unittest import mock
 
+import av
 import numpy as np
 import pytest
-from av.video.reformatter import Interpolation, VideoReformatter
+from av.video.reformatter import Interpolation
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug._runtime.native import BEST_ISA
 from cuaug.codec import yuv
 from cuaug.codec.exif import orient_array
+from cuaug.codec.video import VideoDecoder
+from cuaug.codec.video_index import scan_video
 from cuaug.codec.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
 from tests.references.yuv import WEIGHTS, to_rgb
-from tests.video.frames import RandomFrame, convert
+from tests.video.frames import RandomFrame, convert, swscale
+from tests.video.support import VIDEOS, Video, write_video
 
 #: SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT beside bilinear chroma: libswscale's most exact settings.
-EXACT = int(Interpolation.BILINEAR) | 0x42000
+INTERPOLATION = int(Interpolation.BILINEAR) | 0x42000
+OTHER_CODECS = {
+    "mpeg1 mkv": Video("matroska", "mpeg1video", count=5),
+    "mpeg2 ts": Video("mpegts", "mpeg2video", count=5),
+    "mpeg2 ts bt709": Video("mpegts", "mpeg2video", {"colorspace": "bt709", "color_range": "pc"}, count=5),
+    "h264 mp4 bt2020": Video("mp4", "libx264", {"x264-params": "colormatrix=bt2020nc:fullrange=on"}, count=5),
+    "msmpeg4 avi": Video("avi", "msmpeg4", count=5),
+    "wmv2 avi": Video("avi", "wmv2", count=5),
+    "vp8 webm": Video("webm", "libvpx", count=5),
+}
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 20), st.sampled_from([1, 2, 3, 15, 16, 63, 64, 65, 66, 127, 128, 129, 200]))
@@ -49,17 +62,29 @@ def test_regions_of_turned_frames_are_parts_of_the_whole(name, size, cosited, or
     np.testing.assert_array_equal(part, whole[y0:y1, x0:x1])
 
 
+@pytest.mark.parametrize("cosited", [False, True], ids=["between", "cosited"])
 @pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("matrix", ["bt601", "bt709", "bt2020"])
-def test_within_one_level_of_libswscale(name, matrix, full_range):
+@pytest.mark.parametrize("matrix", WEIGHTS)
+def test_within_one_level_of_libswscale(name, matrix, full_range, cosited):
     rng = np.random.default_rng(0)
-    for height, width in ((32, 64), (16, 150), (2, 2)):
+    for height, width in ((64, 128), (16, 150), (2, 2)):
         full_range = full_range or name.startswith("yuvj")  # libswscale takes the range from the name
         frame = RandomFrame.make(name, height, width, matrix, full_range, rng, True)
-        expected = VideoReformatter().reformat(frame.frame, format="rgb24", interpolation=EXACT).to_ndarray()
-        difference = np.abs(convert(frame.described()).astype(int) - expected)
+        difference = np.abs(convert(frame.described(cosited)).astype(int) - swscale(frame, cosited))
         assert difference.max() <= 1
+
+
+@pytest.mark.parametrize("name", [*VIDEOS, *OTHER_CODECS])
+def test_decoded_frames_are_within_one_level_of_libswscale(name, tmp_path):
+    """Here FFmpeg's decoders say where the chroma of a codec lies, and which matrix and range a stream has."""
+    if name == "h264 avi b-frames":
+        pytest.skip("has no index")
+    path = write_video(tmp_path, name, OTHER_CODECS.get(name))
+    with av.open(path) as container:
+        expected = next(container.decode(video=0)).reformat(format="rgb24", interpolation=INTERPOLATION).to_ndarray()
+    (frame,) = VideoDecoder().decode(path, scan_video(path), np.array([0]))
+    assert np.abs(convert(frame).astype(int) - expected).max() <= 1
 
 
 @given(names, sizes, st.booleans(), st.booleans(), seeds)
