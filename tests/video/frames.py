@@ -17,7 +17,7 @@ __all__ = ["RandomFrame", "convert", "legal_levels", "swscale"]
 #: libswscale's most exact settings.
 EXACT = "bilinear+accurate_rnd+full_chroma_int"
 _COLOR_SPACES = {"bt709": 1, "fcc": 4, "bt601": 5, "smpte240m": 7, "bt2020": 9}
-_COLOR_SPACE_NAMES = {"bt709": "bt709", "fcc": "fcc", "bt601": "bt470bg", "smpte240m": "smpte240m", "bt2020": "bt2020nc"}
+_COLOR_SPACE_NAMES = {"bt601": "bt470bg", "bt2020": "bt2020nc"}  # others have our names
 
 
 @dataclass
@@ -73,7 +73,7 @@ def legal_levels(
 def swscale(frame: RandomFrame, cosited: bool) -> NDArray[np.uint8]:
     """(H, W, 3) RGB by libswscale at its most exact settings, for chroma at even columns or between columns."""
     source, graph = frame.frame, av.filter.Graph()
-    name, color_range = _COLOR_SPACE_NAMES[frame.matrix], "pc" if frame.full_range else "tv"
+    name, color_range = _COLOR_SPACE_NAMES.get(frame.matrix, frame.matrix), "pc" if frame.full_range else "tv"
     steps = [
         graph.add_buffer(width=source.width, height=source.height, format=source.format, time_base=Fraction(1, 25)),
         graph.add("setparams", f"colorspace={name}:range={color_range}"),

@@ -26,8 +26,8 @@ INTERPOLATION = int(Interpolation.BILINEAR) | 0x42000
 OTHER_CODECS = {
     "mpeg1 mkv": Video("matroska", "mpeg1video", count=5),
     "mpeg2 ts": Video("mpegts", "mpeg2video", count=5),
-    "mpeg2 ts bt709": Video("mpegts", "mpeg2video", {"colorspace": "bt709", "color_range": "pc"}, count=5),
-    "h264 mp4 bt2020": Video("mp4", "libx264", {"x264-params": "colormatrix=bt2020nc:fullrange=on"}, count=5),
+    "h264 mp4 bt2020": Video("mp4", "libx264", {"x264-params": "colormatrix=bt2020nc"}, count=5),
+    "h264 mp4 full range": Video("mp4", "libx264", {"x264-params": "fullrange=on"}, "yuv420p10le", count=5),
     "msmpeg4 avi": Video("avi", "msmpeg4", count=5),
     "wmv2 avi": Video("avi", "wmv2", count=5),
     "vp8 webm": Video("webm", "libvpx", count=5),
