@@ -181,7 +181,8 @@ def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
 def scan_video(path: str) -> VideoIndex:
     """Make the index of a video: demux all packets, and decode the first frame.
 
-    Where packets carry no presentation timestamps, as in AVI files, all frames are decoded.
+    Where packets carry no presentation timestamps, as in AVI files, or those of their own order in spite of B-frames,
+    all frames are decoded.
 
     Raises:
         DecodeError: the file is no video, or its frames have no usable timestamps.
@@ -240,6 +241,9 @@ def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArr
         # A truncated file: its frames end here.
     if not pts:
         raise DecodeError("the video stream holds no frames")
+    # Frames come out in another order than their packets: these have been numbered without regard to that.
+    if stream.codec_context.has_b_frames and pts == sorted(pts):
+        return None, no_keys
     unique = np.unique(np.array(pts, dtype=np.int64))
     return (unique if len(unique) == len(pts) else None), np.unique(np.array(keys, dtype=np.int64))
 
@@ -254,7 +258,10 @@ def _decode_all(path: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         try:
             for frame in _decode(container, stream):
                 if frame.pts is None or (pts and frame.pts <= pts[-1]):
-                    raise DecodeError(f"frame {len(pts)} has no timestamp of its own: convert the file to mp4 or mkv")
+                    raise DecodeError(
+                        f"frame {len(pts)} has no timestamp, or that of another frame: encode the file anew, by "
+                        "ffmpeg -i old.avi new.mp4"
+                    )
                 pts.append(frame.pts)
                 if len(pts) > MAX_FRAMES:
                     raise DecodeError(f"the video has more than {MAX_FRAMES} frames")

@@ -159,8 +159,3 @@ def test_the_largest_frame_is_converted():
     assert largest.planes[2].buffer_size == 2 * side * side
     with pytest.raises(MemoryError):
         av.VideoFrame(2 * side, side, "yuv444p10le")
-
-
-def test_b_frames_in_avi_without_timestamps(tmp_path):
-    with pytest.raises(DecodeError, match="has no timestamp of its own: convert the file to mp4 or mkv"):
-        scan_video(write_video(tmp_path, "h264 avi b-frames"))
