@@ -33,6 +33,7 @@ from cuaug.plan import Layout
 from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder, Stats
 from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, SamplerView, Steps, open_sampler, open_seed
+from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import open_source, optional_method
 from cuaug.sources.open import Loadable
 from cuaug.transforms import Compose, Transform
@@ -167,7 +168,8 @@ class Loader:
         self.decode = open_options(decode)
         self.device = resolve_device(device)
         self.labels_device = resolve_labels_device(labels_device, self.device)
-        is_clips = getattr(self.source, "clip_sampler", None) is not None
+        clip_sampler: ClipSampler | None = getattr(self.source, "clip_sampler", None)
+        is_clips = clip_sampler is not None
         self._runtime = choose(
             self.device.type,
             self.batch_size,
@@ -184,8 +186,8 @@ class Loader:
             apply_exif=options.apply_exif,
             fancy_upsampling=options.fancy_upsampling,
         )
-        if is_clips:
-            check_clip_options(self.device, self.cache, self.decode, stack=stack)
+        if clip_sampler is not None:
+            check_clip_options(self.device, self.cache, self.decode, clip_sampler, stack=stack)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
         layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(

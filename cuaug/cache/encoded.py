@@ -22,6 +22,8 @@ class EncodedCache:
     nothing is evicted: with a new random order each epoch, every sample is equally far from its next use, so eviction
     can only lose.
 
+    Of clips it keeps each video's whole file, once for all clips of it, and the video's index.
+
     Args:
         limit_bytes: limit on encoded bytes. Labels, and about 180 bytes of bookkeeping per sample, come on top. None:
             half of the memory that is available now (divided by LOCAL_WORLD_SIZE, if set) and not reserved by other
@@ -37,7 +39,7 @@ class EncodedCache:
         self._lock = fork_safe_lock()
         self._identity: dict[str, Any] | None = None
         self._source: object = None
-        self._samples: dict[int, tuple[bytes, Any]] = {}
+        self._samples: dict[int | str, tuple[bytes, Any]] = {}
         self._bytes = 0
         self.limit_bytes: int
         set_limit(self, limit_bytes)  # last: from now on other caches read our `stats`
@@ -62,35 +64,43 @@ class EncodedCache:
                 )
             self._identity, self._source = expected, source
 
-    def get(self, index: int) -> tuple[bytes, Any] | None:
-        """Returns (encoded bytes, label) of a sample, or None."""
-        return self._samples.get(index)
+    def get(self, key: int | str) -> tuple[bytes, Any] | None:
+        """Returns (encoded bytes, label) of a sample, or (encoded bytes, index) of a video; or None."""
+        return self._samples.get(key)
 
-    def put(self, index: int, data: bytes | bytearray | memoryview, label: Any) -> bool:
+    def has_room(self, size: int) -> bool:
+        """Whether a sample of this many bytes fits."""
+        return self._bytes + size <= self.limit_bytes
+
+    def put(self, key: int | str, data: bytes | bytearray | memoryview, label: Any) -> bool:
         """Adds a sample; returns whether the cache holds it now. Data other than bytes are copied, labels are not.
 
+        Args:
+            key: the sample's index; or a video's path.
+            label: of the sample; or the video's index.
+
         Raises:
-            LoaderError: the cache is not open, or the index is out of range.
+            LoaderError: the cache is not open, or the sample's index is out of range.
         """
         size = memoryview(data).nbytes
-        if self._bytes + size > self.limit_bytes:  # saves a useless copy; checked again under the lock
-            return index in self._samples
+        if not self.has_room(size):  # saves a useless copy; checked again under the lock
+            return key in self._samples
         try:
             entry = bytes(data), label
         except MemoryError:
             log.warning("the encoded cache takes no more samples: out of memory beyond %d bytes", self._bytes)
             self.limit_bytes = self._bytes
-            return index in self._samples
+            return key in self._samples
         with self._lock:
             if self._identity is None:
                 raise ArgumentError("this EncodedCache is not open: call open(count, contents) first")
-            if not 0 <= index < self._identity["samples"]:
-                raise ArgumentError(f"index {index} is out of range for a cache of {self._identity['samples']} samples")
-            if index not in self._samples:
-                if self._bytes + size > self.limit_bytes:
+            if not isinstance(key, str) and not 0 <= key < self._identity["samples"]:
+                raise ArgumentError(f"index {key} is out of range for a cache of {self._identity['samples']} samples")
+            if key not in self._samples:
+                if not self.has_room(size):
                     return False
                 self._bytes += size
-                self._samples[index] = entry
+                self._samples[key] = entry
         return True
 
     @property

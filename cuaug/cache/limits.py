@@ -25,7 +25,7 @@ class CacheStats:
     """Fill level of a cache.
 
     Attributes:
-        samples: number of samples.
+        samples: number of samples; in an `EncodedCache` of clips, of videos.
         bytes: bytes that count toward the limit.
         limit_bytes: the limit.
     """

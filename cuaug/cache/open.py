@@ -9,6 +9,7 @@ import torch
 from cuaug.cache.decoded import DecodedCache
 from cuaug.cache.encoded import EncodedCache
 from cuaug.codec import codec_version
+from cuaug.codec.video import ffmpeg_version
 from cuaug.errors import ArgumentError
 from cuaug.sources.source import optional_method
 
@@ -51,5 +52,7 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
         cache.open(len(source), contents, source=source)
     else:
         contents |= {**decoding, "decoder": codec_version(), "device": device.type}
+        if getattr(source, "clip_sampler", None) is not None:
+            contents["ffmpeg"] = ffmpeg_version()
         cache.open(len(source), contents, source=source, device=device)
     return cache

@@ -14,7 +14,7 @@ from cuaug.codec.video_index import VideoIndex, demux_packets, open_container, v
 from cuaug.codec.yuv import FORMATS, VideoFrame
 from cuaug.errors import DecodeError
 
-__all__ = ["VideoDecoder", "thread_video_decoder"]
+__all__ = ["VideoDecoder", "ffmpeg_version", "thread_video_decoder"]
 
 _per_thread = threading.local()
 # Decoders that skip single packets of frames to which no other frame refers.
@@ -29,13 +29,14 @@ _CONVERTED_TO = "yuv444p10le"
 class VideoDecoder:
     """Decodes frames on the CPU, in the calling thread. One thread uses it."""
 
-    def decode(self, path: str, index: VideoIndex, numbers: NDArray[np.int64]) -> list[VideoFrame]:
+    def decode(self, file: str | bytes, index: VideoIndex, numbers: NDArray[np.int64]) -> list[VideoFrame]:
         """Decode frames of a video.
 
         Decoding starts at the last key frame before each wanted frame. Frames to which no other frame refers are
         skipped unless they are wanted. The planes are those of decoding from the first frame on, bit for bit.
 
         Args:
+            file: the video's path, or its bytes.
             index: the video's.
             numbers: (T,) frame numbers, in any order; a number may repeat.
 
@@ -44,11 +45,15 @@ class VideoDecoder:
             OSError: the file cannot be read.
         """
         wanted = index.pts[numbers].tolist()
-        found = self._run(path, index, wanted, _Decoding._take)
+        found = self._run(file, index, wanted, _Decoding._take)
         return [found[pts] for pts in wanted]
 
     def check(
-        self, path: str, index: VideoIndex, numbers: NDArray[np.int64], on_frame: Callable[[], None] | None = None
+        self,
+        file: str | bytes,
+        index: VideoIndex,
+        numbers: NDArray[np.int64],
+        on_frame: Callable[[], None] | None = None,
     ) -> None:
         """Decode frames of a video as `decode` does, and keep none.
 
@@ -64,14 +69,14 @@ class VideoDecoder:
             if on_frame is not None:
                 on_frame()
 
-        self._run(path, index, index.pts[numbers].tolist(), check_frame)
+        self._run(file, index, index.pts[numbers].tolist(), check_frame)
 
     def _run(
-        self, path: str, index: VideoIndex, wanted: Sequence[int], take: Callable[[_Decoding, Any], Any]
+        self, file: str | bytes, index: VideoIndex, wanted: Sequence[int], take: Callable[[_Decoding, Any], Any]
     ) -> dict[int, Any]:
         """What `take` returns for each wanted frame, by timestamp."""
         av = require_module("av", "video")
-        with open_container(path) as container:
+        with open_container(file) as container:
             stream = video_stream(container)
             stream.codec_context.options |= {"err_detect": "explode"}
             decoding = _Decoding(container, stream, index, wanted, take)
@@ -80,6 +85,12 @@ class VideoDecoder:
             except av.FFmpegError as error:
                 raise DecodeError(f"damaged {decoding.place()}: {error.strerror}") from error
         return decoding.found
+
+
+def ffmpeg_version() -> str:
+    """The version of PyAV's FFmpeg."""
+    version: str = require_module("av", "video").ffmpeg_version_info
+    return version
 
 
 def thread_video_decoder() -> VideoDecoder:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import functools
 import importlib
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -105,10 +106,13 @@ class VideoIndex:
         return self.codec in _COSITED_CODECS
 
 
-def open_container(path: str) -> Any:
+def open_container(file: str | bytes) -> Any:
     """Open a video with PyAV. FFmpeg decodes no frame meanwhile, which would take most of the time.
 
     FFmpeg opens this file alone: no other protocol, and no container that refers to other files.
+
+    Args:
+        file: the video's path, or its bytes.
 
     Raises:
         DecodeError: the file is no video, of another container than those that are read, or FFmpeg needs more than
@@ -119,11 +123,12 @@ def open_container(path: str) -> Any:
     _limit_allocations()
     options = {"skip_frame": "all", "protocol_whitelist": "file", "format_whitelist": _FORMATS}
     try:
-        # "file:", or FFmpeg takes what precedes a colon in the path as a protocol.
-        container = av.open(f"file:{path}", options=options | {"max_pixels": str(MAX_PIXELS)}, metadata_errors="ignore")
+        # "file:", or FFmpeg takes what precedes a colon in the path as a protocol. BytesIO copies no bytes.
+        opened: Any = f"file:{file}" if isinstance(file, str) else io.BytesIO(file)
+        container = av.open(opened, options=options | {"max_pixels": str(MAX_PIXELS)}, metadata_errors="ignore")
     except av.FFmpegError as error:
-        if isinstance(error, OSError) and error.errno not in _OF_DAMAGE:
-            raise OSError(error.errno, error.strerror, path) from error
+        if isinstance(file, str) and isinstance(error, OSError) and error.errno not in _OF_DAMAGE:
+            raise OSError(error.errno, error.strerror, file) from error
         if isinstance(error, MemoryError):
             raise DecodeError(_no_memory("it cannot be opened")) from error
         raise DecodeError(

@@ -28,7 +28,8 @@ from cuaug.decode_options import DecodeOptions
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
-from cuaug.pipeline.clips import EncodedClip, read_clip
+from cuaug.pipeline.clip_reader import ClipReader
+from cuaug.pipeline.clips import EncodedClip
 from cuaug.pipeline.label_reader import LabelReader
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
@@ -132,6 +133,7 @@ class Reader:
         )
         #: Chooses the frames of clips, if the source has clips.
         self.clip_sampler: ClipSampler | None = getattr(source, "clip_sampler", None)
+        self._clips = ClipReader(options, cache)
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
         has_path = optional_method(source, "path") is not None
@@ -150,10 +152,11 @@ class Reader:
             LoaderError: the source returned something else, or too many files are open.
         """
         try:
-            if self.decoded is not None and (pixels := self.decoded.get(index)) is not None:
-                return pixels if isinstance(pixels, DeviceImage) else DecodedImage(pixels), self._label(index)
-            if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
-                return entry
+            if self.clip_sampler is None:
+                if self.decoded is not None and (pixels := self.decoded.get(index)) is not None:
+                    return pixels if isinstance(pixels, DeviceImage) else DecodedImage(pixels), self._label(index)
+                if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
+                    return entry
             if self._encoded_size is not None:
                 check_bytes(self._encoded_size(index), self._max_bytes)
             result = self.source.read(index)
@@ -243,7 +246,7 @@ class Reader:
             draws: (n, T) random numbers that choose the frames of clips, if the source has clips.
         """
         if draws is not None:
-            return self._read_clips(data, draws, errors)
+            return self._read_clips(indices, data, draws, clock, errors)
         is_rgb = self._mode == "RGB"
         files = [value if type(value) is bytes and is_rgb else b"" for value in data]
         headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
@@ -262,12 +265,18 @@ class Reader:
         return items
 
     def _read_clips(
-        self, data: Sequence[Any], draws: NDArray[np.float64], errors: dict[int, DecodeError]
+        self,
+        indices: Sequence[int],
+        data: Sequence[Any],
+        draws: NDArray[np.float64],
+        clock: Clock,
+        errors: dict[int, DecodeError],
     ) -> list[Item | None]:
         clips: list[Item | None] = [None] * len(data)
         for i, request in enumerate(data):
+            clock.at("read", indices[i])
             try:
-                clips[i] = None if request is None else read_clip(request, draws[i], self._max_pixels)
+                clips[i] = None if request is None else self._clips.read(indices[i], request, draws[i])
             except DecodeError as error:
                 errors[i] = error.with_traceback(None)
             except OSError as error:

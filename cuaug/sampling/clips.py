@@ -71,6 +71,11 @@ class ClipSampler:
         if self.sampling == "all" and self.clips_per_video != 1:
             raise ArgumentError("sampling='all' makes as many clips as fit: it takes no clips_per_video")
 
+    @property
+    def is_random(self) -> bool:
+        """Whether a clip's frames differ from epoch to epoch."""
+        return self.sampling in ("random", "segments")
+
     def count(self, seconds: NDArray[np.float64], first: int, end: int) -> int:
         """Number of clips of a video, for frames `first` up to `end` of those shown at `seconds`."""
         if self.sampling != "all":

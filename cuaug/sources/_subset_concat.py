@@ -11,6 +11,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
+from cuaug.sampling.clips import ClipSampler
 from cuaug.sources._fingerprint import cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin, describe_sources
 from cuaug.sources.source import Source, optional_method
@@ -40,6 +41,17 @@ def _list_attribute(source: Source, name: str) -> list[Any] | None:
     return list(value) if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str) else None
 
 
+def _common_sampler(sources: Sequence[Source]) -> ClipSampler | None:
+    samplers = [getattr(source, "clip_sampler", None) for source in sources]
+    clips: list[ClipSampler] = [sampler for sampler in samplers if sampler is not None]
+    if clips and len(clips) < len(samplers):
+        raise ArgumentError("files holds sources of images and of clips: a batch has one kind")
+    counts = sorted({sampler.frames for sampler in clips})
+    if len(counts) > 1:
+        raise ArgumentError(f"files holds sources of clips of {', '.join(map(str, counts))} frames: give all one")
+    return next((sampler for sampler in clips if sampler.is_random), clips[0] if clips else None)
+
+
 class _CompositeSource(ReprMixin):
     """Base of sources that take their samples and optional members from other sources."""
 
@@ -48,6 +60,8 @@ class _CompositeSource(ReprMixin):
         lists = [_list_attribute(source, "classes") for source in self.sources]
         # With different class names, equal labels mean different things.
         self.classes = lists[0] if lists.count(lists[0]) == len(lists) else None
+        #: A random one of the sources' samplers, if any is random; None for images.
+        self.clip_sampler = _common_sampler(self.sources)
 
     def _locate(self, index: int) -> tuple[Source, int]:
         """Returns (source, index in the source) of a sample."""

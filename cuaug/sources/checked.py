@@ -8,6 +8,7 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources._repr import ReprMixin, describe_sources
 from cuaug.sources._urls import is_url
+from cuaug.sources.videos import ClipRequest
 
 if TYPE_CHECKING:
     from cuaug.sources.source import Source
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["ChecksumSource"]
 
 _FORWARDED = frozenset(
-    ["classes", "encoded_size", "fingerprint", "label", "cache_key", "path", "picture_size", "shard_sizes"]
+    ["classes", "clip_sampler", "encoded_size", "fingerprint", "label", "cache_key", "path", "picture_size"]
+    + ["shard_sizes"]
 )
 _SAMPLES_PER_TASK = 256
 # coreutils escapes names that would break a line.
@@ -36,7 +39,8 @@ class ChecksumSource(ReprMixin):
 
     Damaged JPEGs mostly decode, to a damaged image. With checksums, such a sample is a `DecodeError`, and `on_error`
     decides what follows. If a sample is a path, its file is read here, so that the verified bytes are the decoded
-    bytes. If it is an array, the checksum covers its bytes. Labels are not covered.
+    bytes. If it is an array, the checksum covers its bytes. Labels are not covered. Clips are decoded from the verified
+    bytes of their video, which are read as a whole.
 
         sums = ChecksumSource.compute(source)                      # once, while the data are known to be good
         loader = cuaug.Loader(ChecksumSource(source, sums), ...)
@@ -130,12 +134,19 @@ class ChecksumSource(ReprMixin):
         return len(self.source)
 
     def read(self, index: int) -> tuple[Any, Any]:
-        """Returns (bytes or array, label), verified.
+        """Returns (bytes or array, label), verified; or (a clip's request, label), verified when its video is read.
 
         Raises:
             DecodeError: the checksum does not match, or the sample cannot be read.
         """
+        if getattr(self, "clip_sampler", None) is not None:
+            request, label = self.source.read(index)
+            return request._replace(verify=partial(self._verify, index, request.path)), label
         data, label, path = _read(self.source, index, self.max_bytes)
+        self._verify(index, path, data)
+        return data, label
+
+    def _verify(self, index: int, path: str | None, data: Any) -> None:
         actual, expected = _digest(self.algorithm, data), self._digests[index].tobytes()
         if actual != expected:
             raise DecodeError(
@@ -144,7 +155,6 @@ class ChecksumSource(ReprMixin):
                 path=path,
                 index=index,
             )
-        return data, label
 
     def _repr_detail(self) -> str:
         return describe_sources([self.source])
@@ -161,6 +171,8 @@ def _read(source: Source, index: int, max_bytes: int) -> tuple[Any, Any, str | N
     path = None if path_of is None else os.fspath(path_of(index))
     try:
         data, label = source.read(index)
+        if isinstance(data, ClipRequest):
+            data = data.path
         if isinstance(data, (str, os.PathLike)):
             path = os.fspath(data)
             data = read_bytes(path, max_bytes)

@@ -1,0 +1,138 @@
+"""Sources made of sources of clips, and checksums of videos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, Subset, random_split
+
+import cuaug
+from cuaug import ArgumentError, DecodeError, Loader, LoaderError
+from cuaug.sources import ChecksumSource, Files, Videos
+from tests.video.loading import CHAIN, load, videos
+
+HOW = {"batch_size": 3, "shuffle": True, "seed": 7}
+
+
+@pytest.fixture
+def joined(paths):
+    """Three sources: random clips, uniform clips of half a source, clips with their own range."""
+    return ConcatDataset(
+        [
+            videos(paths[:3]),
+            Subset(videos(paths[2:], sampling="uniform", clips_per_video=2), [5, 0, 3]),
+            Videos([(paths[0], 9, 10, 30), (paths[1], 8, 0.4, 1.4)], frames=5, sampling="all"),
+        ]
+    )
+
+
+def test_concatenated_sources(joined, paths):
+    uniform = videos(paths[2:], sampling="uniform", clips_per_video=2)
+    batches = load(joined, [], batch_size=20)
+    (batch,) = batches
+    parts = [*range(3), *(int(uniform.label(i)) for i in (5, 0, 3)), *[9] * 4, *[8] * 5]
+    assert batch.labels.tolist() == parts and batch.images.shape == (len(parts), 5, 3, 48, 64)
+    halves = [uniform.path(i) for i in (5, 0, 3)]
+    assert batch.paths == [*paths[:3], *halves, *[paths[0]] * 4, *[paths[1]] * 5]
+    (alone,) = load(uniform, [], batch_size=20)
+    assert torch.equal(batch.images[3:6], alone.images[[5, 0, 3]])
+    assert batch.clips.numbers[6:10].flatten().tolist() == list(range(10, 30))
+    assert batch.clips.numbers[10, 0] == 10, "seconds from the first frame"
+
+
+def test_concatenated_sources_resume_share_and_replay(joined):
+    with Loader(joined, CHAIN, **HOW) as loader:
+        peeked = loader.peek()
+        batches = iter(loader)
+        first = next(batches)
+        state, rest = loader.state_dict(), list(batches)
+        again = [loader.replay(epoch=0, step=step) for step in range(len(loader))]
+    assert torch.equal(peeked.images, first.images) and peeked.digest == first.digest
+    for batch, other in zip([first, *rest], again, strict=True):
+        assert torch.equal(batch.images, other.images) and batch.digest == other.digest
+        assert torch.equal(batch.clips.numbers, other.clips.numbers)
+    with Loader(joined, CHAIN, **HOW | {"seed": None}) as loader:
+        loader.load_state_dict(state)
+        assert [batch.digest for batch in loader] == [batch.digest for batch in rest]
+    alone = {int(i): clip for batch in again for i, clip in zip(batch.indices, batch.images, strict=True)}
+    seen = []
+    for rank in range(2):
+        for batch in load(joined, rank=rank, world_size=2, **HOW):
+            seen += batch.indices.tolist()
+            assert all(torch.equal(alone[int(i)], clip) for i, clip in zip(batch.indices, batch.images, strict=True))
+    assert sorted(seen) == list(range(len(alone)))
+
+
+def test_weights_and_random_split(paths):
+    source = videos(paths)
+    sampler = cuaug.WeightedSampler([0, 0, 1, 0, 3, 0], num_samples=40)
+    labels = torch.cat([batch.labels for batch in load(source, CHAIN, sampler=sampler, batch_size=8)])
+    assert len(labels) == 40 and set(labels.tolist()) == {2, 4} and (labels == 4).sum() > (labels == 2).sum()
+    train, test = random_split(source, [4, 2])
+    parts = [load(part, [], batch_size=6)[0].labels.tolist() for part in (train, test)]
+    assert sorted(parts[0] + parts[1]) == list(range(6)) and len(parts[0]) == 4
+
+
+def test_a_batch_has_one_kind_of_samples(paths, tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (64, 48)).save(tmp_path / "image.png")
+    images = Files([str(tmp_path / "image.png")])
+    with pytest.raises(ArgumentError, match="sources of images and of clips"):
+        Loader(ConcatDataset([videos(paths), images]), CHAIN)
+    with pytest.raises(ArgumentError, match="clips of 4, 5 frames"):
+        Loader(ConcatDataset([videos(paths), videos(paths, frames=4)]), CHAIN)
+    mixed = ConcatDataset([videos(paths, sampling="uniform"), videos(paths)])
+    with pytest.raises(ArgumentError, match="sampling='random' draws other frames"):
+        Loader(mixed, CHAIN, cache="decoded")
+
+
+def test_damage_in_concatenated_sources(joined, tmp_path):
+    bad = tmp_path / "bad.mp4"
+    bad.write_bytes(b"this is no video" * 100)
+    source = ConcatDataset([joined, videos([str(bad)])])
+    with pytest.raises(DecodeError, match=r"bad\.mp4"):
+        load(source)
+    told = []
+    batches = load(source, on_error="skip", error_callback=told.append)
+    assert [error.index for error in told] == [15] and sum(len(batch.images) for batch in batches) == 15
+    replaced = load(source, on_error="replace", batch_size=16)[0]
+    assert replaced.valid.tolist() == [True] * 15 + [False]
+
+
+@pytest.mark.parametrize("cache", [None, "encoded"])
+def test_checksums_of_videos(paths, tmp_path, cache):
+    copies = [str(tmp_path / Path(path).name) for path in paths[:3]]
+    for path, copy in zip(paths, copies, strict=False):
+        Path(copy).write_bytes(Path(path).read_bytes())
+    source = videos(copies, clips_per_video=2)
+    sums = ChecksumSource.compute(source)
+    assert len(sums) == 6 and sums[0] == sums[1] != sums[2]
+    checked = ChecksumSource(source, sums)
+    checked.save(tmp_path / "sums")
+    expected = load(source, CHAIN, **HOW)
+    for batch, other in zip(
+        expected, load(ChecksumSource(source, tmp_path / "sums"), CHAIN, cache=cache, **HOW), strict=True
+    ):
+        assert torch.equal(batch.images, other.images) and torch.equal(batch.labels, other.labels)
+    data = np.frombuffer(Path(copies[1]).read_bytes(), np.uint8).copy()
+    data[len(data) // 2] ^= 1  # FFmpeg decodes most such files
+    Path(copies[1]).write_bytes(data.tobytes())
+    with pytest.raises(DecodeError, match=r"1\.mp4.*crc32 checksum"):
+        load(checked, CHAIN, cache=cache, **HOW)
+    told = []
+    load(checked, CHAIN, on_error="skip", error_callback=told.append, cache=cache, **HOW)
+    assert sorted(error.index for error in told) == [2, 3]
+
+
+def test_a_state_of_other_clips_is_refused(joined, paths):
+    with Loader(joined, CHAIN, **HOW) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    last = Videos([(paths[0], 9, 10, 30), (paths[1], 8, 0.4, 1.4)], frames=5, sampling="all", step=4)
+    other = ConcatDataset([*joined.datasets[:2], last])
+    with Loader(other, CHAIN, **HOW) as loader, pytest.raises(LoaderError, match="samples"):
+        loader.load_state_dict(state)
