@@ -125,8 +125,14 @@ class Plan:
         """
         return group_values(name, values, self.channels, self._group)
 
-    def _choose(self, where: Where) -> Indices:
-        """Numbers of the samples to act on, after their pending conversion to float."""
+    def _choose(self, where: Where, *, moves: bool = False) -> Indices:
+        """Numbers of the samples to act on, after their pending conversion to float; moves: the step moves pixels."""
+        if moves and self._separate_frames and self.trace.one_target_per_clip:
+            raise TransformError(
+                "targets: the boxes, masks and keypoints of a call belong to the whole clip, but PerFrame moves each "
+                "frame apart: move them alike, outside of PerFrame, or load clips with sources.Videos, whose labels "
+                "hold boxes per frame"
+            )
         chosen = self._all if where is None else where.nonzero()[0]
         if self._unscaled is not None and self.is_float and self._unscaled[chosen].any():
             unscaled = self._unscaled.copy()
@@ -185,7 +191,7 @@ class Plan:
     # --- geometry ---------------------------------------------------------------------------------------------------
     def crop(self, top: ArrayLike, left: ArrayLike, height: ArrayLike, width: ArrayLike, where: Where = None) -> None:
         """Crops height x width pixels from (top, left) on, all in the image."""
-        chosen, table = self._choose(where), self._table
+        chosen, table = self._choose(where, moves=True), self._table
         window = table.per_sample(chosen, top, left, height, width)
         if not table.change(spatial.AFTER_POSITIONAL, library.cuaug_crop, chosen, address(window)):
             raise spatial.crop_error(table, chosen, window)
@@ -212,13 +218,13 @@ class Plan:
 
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
-        chosen, table = self._choose(where), self._table
+        chosen, table = self._choose(where, moves=True), self._table
         table.change(spatial.AFTER_POSITIONAL, library.cuaug_flip, chosen, vertical)
         self._move_points(chosen, lambda: mirror(table.sizes(chosen)[0 if vertical else 1], vertical=vertical))
 
     def transpose(self, where: Where = None) -> None:
         """Exchanges rows and columns."""
-        chosen = self._choose(where)
+        chosen = self._choose(where, moves=True)
         self._table.change(spatial.AFTER_POSITIONAL, library.cuaug_transpose, chosen)
         self._move_points(chosen, lambda: swap(len(chosen)))
 
@@ -243,7 +249,7 @@ class Plan:
     ) -> None:
         """Adds pixels on each side; a negative number cuts pixels off first. `fill` may be per channel."""
         fill = self.of_channels("fill", fill)
-        chosen = self._choose(where)
+        chosen = self._choose(where, moves=True)
         sides = self._table.per_sample(chosen, top, left, bottom, right)
         if sides.min(initial=0) < 0:
             above, before, height, width = spatial.uncut_window(self.sizes, chosen, np.maximum(-sides, 0))
@@ -266,7 +272,7 @@ class Plan:
         """Resamples to height x width pixels; images of that size stay as they are."""
         if not antialias and filter in ANTIALIASED_FILTERS:
             raise TransformError(f"antialias must be True for {filter.name}, which is defined with antialiasing alone")
-        chosen, table = self._choose(where), self._table
+        chosen, table = self._choose(where, moves=True), self._table
         size = table.per_sample(chosen, height, width)
         old = size if self.points is None else table.sizes(chosen)
         options = filter, antialias, self._clamp(filter)
@@ -306,7 +312,7 @@ class Plan:
         fill = self.of_channels("fill", fill)
         if filter not in WARP_FILTERS:
             raise TransformError(f"filter of a warp must be NEAREST, BILINEAR or BICUBIC, not {filter.name}")
-        chosen, table = self._choose(where), self._table
+        chosen, table = self._choose(where, moves=True), self._table
         size = table.per_sample(chosen, height, width)
         matrix = np.asarray(matrix, dtype=np.float64)
         matrices, color = np.empty((len(chosen), 3, 3)), np.empty(3, dtype=np.float32)

@@ -50,12 +50,13 @@ class Trace:
 
     Attributes:
         frames: consecutive rows of images that are the frames of one clip, with the same parameters.
+        one_target_per_clip: whether a clip has boxes, masks or keypoints that its frames share.
     """
 
     def __init__(self, replay: Replay | None = None, *, first: int = 0) -> None:
         self.steps: list[Step] = []
         self.first = first
-        self.frames = 1
+        self.frames, self.one_target_per_clip = 1, False
         self._replay = replay
 
     def again(self) -> Trace:

@@ -15,7 +15,7 @@ from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where, check_transforms
 from cuaug.transforms.containers import refuse_batch_transforms
 
-__all__ = ["PerFrame", "UniformTemporalSubsample", "refuse_per_frame"]
+__all__ = ["PerFrame", "UniformTemporalSubsample"]
 
 
 class PerFrame(Transform):
@@ -29,7 +29,8 @@ class PerFrame(Transform):
         transforms: a transform, or several that follow each other.
 
     Raises:
-        TransformError: the input is no clip.
+        TransformError: the input is no clip, or a call's clip has boxes, masks or keypoints, which belong to all of its
+            frames, and a transform moves pixels.
     """
 
     def __init__(self, transforms: Transform | Sequence[Transform]) -> None:
@@ -47,19 +48,6 @@ class PerFrame(Transform):
         with plan.separate_frames():
             for transform in self.transforms:
                 transform.plan(plan, frame_rng, where)
-
-
-def refuse_per_frame(transforms: Sequence[Transform], targets_move: bool) -> None:
-    """Raise a TransformError where a clip's one target would have to follow frames that draw apart."""
-    for transform in transforms if targets_move else ():
-        if isinstance(transform, PerFrame):
-            raise TransformError(
-                "targets: the boxes, masks and keypoints of a call belong to the whole clip, but PerFrame draws apart "
-                "for each frame: load clips with sources.Videos, whose labels hold them per frame"
-            )
-        inner = getattr(transform, "transforms", ())
-        if isinstance(inner, (list, tuple)):
-            refuse_per_frame(inner, targets_move)
 
 
 class UniformTemporalSubsample(Transform):

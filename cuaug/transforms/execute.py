@@ -16,7 +16,6 @@ from cuaug.plan import Plan, Trace, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from cuaug.transforms.base import BatchTransform, Transform
-from cuaug.transforms.clips import refuse_per_frame
 from cuaug.transforms.pictures import Pictures, refuse_pictures
 
 __all__ = ["run_chain", "run_segments", "typed_segment"]
@@ -54,8 +53,8 @@ def run_chain(
     if targets is not None and frames > 1:
         size = opened.images.shape[1:3]
         # Here errors number clips.
-        moves = Targets(pictures.targets, *([side] * len(targets) for side in size), **target_format)
-        refuse_per_frame(segments, bool(moves))
+        moving = Targets(pictures.targets, *([side] * len(targets) for side in size), **target_format)
+        trace.one_target_per_clip = bool(moving)
     # All frames of a clip draw as one sample, and each takes a copy of its target.
     given = None if targets is None else [target for target in pictures.targets for _ in range(frames)]
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)) // frames, is_clip=is_clip(images))

@@ -87,11 +87,45 @@ def test_per_frame_refuses_images_and_views():
         T.Compose([T.ColorJitter(0.5)]).replay(chain.trace(CLIPS)[1], CLIPS)
 
 
-def test_a_target_of_a_clip_does_not_follow_frames_that_draw_apart():
-    chain = T.Compose([T.RandomApply([T.PerFrame(T.RandomHorizontalFlip())])])
-    with pytest.raises(TransformError, match="belong to the whole clip"):
-        chain(CLIPS, [{"boxes": [[2.0, 3.0, 9.0, 8.0]]}] * 4)
-    assert chain(CLIPS, [1, 2, 3, 4])[1] == [1, 2, 3, 4]
+MOVING = {"boxes": [[2.0, 3.0, 9.0, 8.0]], "mask": np.eye(24, 32, dtype=np.uint8)}
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [
+        T.RandomHorizontalFlip(),
+        T.RandomVerticalFlip(0.1),
+        T.RandomCrop(8),
+        T.RandomRotation(9),
+        T.Pad(2),
+        T.RandomResize(20, 30),
+        T.ElasticTransform(),
+        T.RandomPerspective(),
+        T.RandAugment(),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+@pytest.mark.parametrize("target", [MOVING, {"mask": MOVING["mask"]}], ids=["boxes", "mask"])
+def test_a_target_of_a_clip_does_not_follow_frames_that_move_apart(moving, target):
+    chain = T.Compose([T.RandomApply([T.PerFrame(moving)], p=1.0)])
+    torch.manual_seed(0)
+    with pytest.raises(TransformError, match="belong to the whole clip, but PerFrame moves each frame apart"):
+        chain(CLIPS, [target] * 4)
+    if not isinstance(moving, T.RandomResize):  # frames of several sizes
+        assert chain(CLIPS, [1, 2, 3, 4])[1] == [1, 2, 3, 4]
+
+
+def test_a_target_of_a_clip_stays_where_frames_draw_colors_apart():
+    apart = [T.ColorJitter(0.5), T.RandomErasing(1.0), T.RandomEqualize(), T.GaussianBlur(3), T.JPEG((20, 90))]
+    chain = T.Compose([T.RandomHorizontalFlip(1.0), T.PerFrame(apart), T.RandomCrop((20, 30))])
+    torch.manual_seed(6)
+    clips, targets = chain(CLIPS, [MOVING] * 4)
+    assert all(not torch.equal(clips[:, 0], clips[:, t]) for t in range(1, 5))
+    torch.manual_seed(6)
+    _, expected = T.Compose([T.RandomHorizontalFlip(1.0), T.RandomCrop((20, 30))])(CLIPS, [MOVING] * 4)
+    for found, other in zip(targets, expected, strict=True):
+        np.testing.assert_array_equal(found["boxes"], other["boxes"])
+        np.testing.assert_array_equal(found["mask"], other["mask"])
 
 
 def test_arrays_and_floats():
