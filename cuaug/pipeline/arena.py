@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from cuaug.codec import CudaDecoder
 from cuaug.devices.workspace import ReusedBuffer, Workspace
+from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch
 from cuaug.profiling.cuda_events import CudaEvents
 
@@ -17,6 +20,7 @@ __all__ = ["Arena", "Slot"]
 
 # A slot larger than this, grown by one giant image, is freed after its batch.
 _MAX_KEPT_BYTES = 3 * (21 << 20)
+_ALIGN = 256  # bytes, of each upload
 
 
 class Slot:
@@ -58,22 +62,29 @@ class Arena:
         self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.uploads, self.work = Workspace(device), Workspace(device, intermediates)
         self._pixels = ReusedBuffer(device=device)
-        self._pinned: torch.Tensor | None = None
+        self._pinned: list[torch.Tensor] = []
         self.shrunken: dict[int, torch.Tensor] = {}
         self.free = torch.cuda.Event(blocking=True)  # waiting for it sleeps instead of spinning
 
-    def begin(self, staged: StagedBatch) -> None:
+    def begin(self, staged: StagedBatch | StagedClips) -> None:
         """Begins a batch, once `free` has passed: gives back the last batch's pinned memory, and keeps this batch's."""
-        if self._pinned is not None:
-            staged.pool.give_back(self._pinned)
+        for memory in self._pinned:
+            staged.pool.give_back(memory)
         self._pinned = staged.take_memory()
         self.shrunken.clear()
 
     def upload_pixels(self, staged: StagedBatch) -> torch.Tensor | None:
         """Uploads the images that arrive decoded, by one copy on the current stream: (n,) uint8; None without any."""
-        if not len(staged.pixel_rows):
-            return None
-        return self._pixels.get(staged.pixels.nelement()).copy_(staged.pixels, non_blocking=True)
+        return self.upload([staged.pixels])[0] if len(staged.pixel_rows) else None
+
+    def upload(self, blocks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Uploads pinned memory, (n,) uint8 each, on the current stream; valid until the arena's next batch."""
+        *starts, size = itertools.accumulate((-(-block.nelement() // _ALIGN) * _ALIGN for block in blocks), initial=0)
+        memory = self._pixels.get(size)
+        return [
+            memory[start : start + block.nelement()].copy_(block, non_blocking=True)
+            for start, block in zip(starts, blocks, strict=True)
+        ]
 
     def reserve_slots(self, sizes: NDArray[np.int64], decoder: CudaDecoder) -> tuple[list[Slot], NDArray[np.uint64]]:
         """Slots of at least these sizes in bytes, and their addresses.

@@ -16,7 +16,7 @@ from cuaug.cache import DecodedCache
 from cuaug.codec import DecodeResult, Region
 from cuaug.codec.video import thread_video_decoder
 from cuaug.codec.video_index import VideoIndex
-from cuaug.codec.yuv import convert_frames, describe_frames
+from cuaug.codec.yuv import VideoFrame, convert_frames, describe_frames
 from cuaug.decode_options import DecodeOptions
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import ArgumentError, DecodeError
@@ -26,7 +26,7 @@ from cuaug.sampling.clips import ClipSampler
 from cuaug.sources.video_index import open_index
 from cuaug.sources.videos import ClipRequest
 
-__all__ = ["EncodedClip", "check_clip_options", "decode_clip", "read_clip"]
+__all__ = ["EncodedClip", "check_clip_options", "decode_clip", "decode_planes", "read_clip"]
 
 _per_thread = threading.local()
 
@@ -80,8 +80,6 @@ def check_clip_options(
     Raises:
         ArgumentError: one is set.
     """
-    if device.type != "cpu":
-        raise ArgumentError("device: clips of videos are decoded and augmented on the CPU: use device='cpu'")
     if isinstance(cache, DecodedCache) and device.type != "cpu":
         raise ArgumentError("cache: decoded clips are kept for device='cpu' alone: use cache='encoded'")
     if isinstance(cache, DecodedCache) and sampler.is_random:
@@ -157,7 +155,7 @@ def _decode_frames(clip: EncodedClip, region: Region) -> DecodeResult | DecodeEr
     y0, x0, y1, x1 = region
     shape = clip.frames, y1 - y0, x1 - x0, 3
     try:
-        frames = thread_video_decoder().decode(clip.file, clip.index, clip.numbers)
+        frames = decode_planes(clip)
         pixels = _thread_memory(int(np.prod(shape))).reshape(shape)
     except DecodeError as error:
         return error.with_traceback(None)
@@ -168,6 +166,19 @@ def _decode_frames(clip: EncodedClip, region: Region) -> DecodeResult | DecodeEr
         describe_frames(frames, region, targets.tolist(), pixels.strides[1], orientation=clip.index.orientation)
     )
     return DecodeResult(pixels, "video")
+
+
+def decode_planes(clip: EncodedClip) -> list[VideoFrame]:
+    """Decode a clip's frames as planes, on the calling thread.
+
+    Raises:
+        DecodeError: a frame is damaged, or memory is short.
+        OSError: the file cannot be read.
+    """
+    try:
+        return thread_video_decoder().decode(clip.file, clip.index, clip.numbers)
+    except MemoryError as error:
+        raise DecodeError(f"not enough memory: {error}") from error
 
 
 def _thread_memory(size: int) -> NDArray[np.uint8]:

@@ -1,5 +1,7 @@
 """Batches on a GPU: worker threads read, parse and stage files; one producer thread decodes and launches kernels.
 
+Clips of videos differ in one step: worker threads decode them with FFmpeg, and stage their planes.
+
 The producer thread owns a stream and a ring of arenas. An arena holds the memory of a batch in progress: a slot of
 device memory per image, and workspaces for uploads and passes. `take` makes the consumer's current stream wait for the
 batch's event.
@@ -12,6 +14,7 @@ queued work has run. After a few batches of one size it needs no memory from the
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,7 +23,8 @@ from numpy.typing import NDArray
 from cuaug.batch import Batch, each_tensor
 from cuaug.codec import JpegIndex
 from cuaug.devices.cuda import fork_error
-from cuaug.errors import DeviceError
+from cuaug.errors import DecodeError, DeviceError
+from cuaug.pipeline.clips import EncodedClip
 from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.cuda_producer import CudaProducer
 from cuaug.pipeline.job import Job
@@ -28,6 +32,7 @@ from cuaug.pipeline.label_upload import upload_labels
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item
+from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.profiling.recorder import Recorder
@@ -63,9 +68,12 @@ class CudaJob(Job):
     """A batch in device memory."""
 
     pipeline: CudaPipeline
-    _staged: StagedBatch | None = None
+    _staged: StagedBatch | StagedClips | None = None
 
     def _run(self, positions: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
+        if planned.is_clip:
+            self._run_clips(positions, cast(list[EncodedClip], items), planned)
+            return
         with self._recorder.at("plan", self.number):
             staged = self._staged = StagedBatch(items, planned, self.pipeline.producer.staging, self.pipeline.index)
 
@@ -83,11 +91,38 @@ class CudaJob(Job):
         else:
             produce()
 
+    def _run_clips(self, positions: NDArray[np.int64], items: list[EncodedClip], planned: Planned) -> None:
+        with self._recorder.at("plan", self.number):
+            staged = self._staged = StagedClips(items, planned, self.pipeline.producer.staging)
+
+        def decode(task: range) -> None:
+            with self._recorder.at(batch=self.number) as clock:
+                self._workers.track(clock)
+                for i in task:
+                    k = int(positions[i])
+                    if self.cancelled:
+                        return
+                    if k in self.errors:  # its targets failed
+                        continue
+                    clock.at_samples("decode", [int(self.indices[k])])
+                    try:
+                        staged.stage(i)
+                        clock.count(("decoded_by", "video"))
+                    except DecodeError as error:
+                        self.add_error(k, error.with_traceback(None))
+
+        def produce() -> None:
+            step = partial(self.pipeline.producer.produce_clips, self, positions, staged, planned)
+            self.pipeline.producer_thread.submit(partial(self.run_step, step), self.number)
+
+        self._submit_tasks(len(items), decode, produce, size=1)
+
     def _end(self) -> None:
         super()._end()
         staged, self._staged = self._staged, None
-        if staged is not None and (memory := staged.take_memory()) is not None:  # the batch was not decoded
-            staged.pool.give_back(memory)
+        if staged is not None:
+            for memory in staged.take_memory():  # the batch was not decoded
+                staged.pool.give_back(memory)
 
     def _record_ready(self) -> None:
         # On the producer's stream: the event comes after all work on the images and after the labels' copy.

@@ -6,10 +6,12 @@ wait for work queued on its stream. Then it decodes, launches the kernels and re
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -29,9 +31,10 @@ from cuaug.pipeline.decode_autotune import DecodeAutotuner
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item, PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.samples import Images
+from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch, StagingPool
 from cuaug.profiling.cuda_events import CudaClock, CudaEvents
-from cuaug.profiling.recorder import Recorder
+from cuaug.profiling.recorder import Clock, Recorder
 
 if TYPE_CHECKING:
     from cuaug.pipeline.cuda import CudaJob
@@ -61,10 +64,11 @@ class CudaProducer:
         self._batches = 0
         self._max_images = 0
 
-    def _prepare(self, images: int) -> None:
+    def _prepare(self) -> None:
+        if self._prepared:
+            return
         torch.cuda.set_device(self.device)
         self.stream = streams.acquire(self.device)
-        self._open_decoder(images)
         clock = CudaClock(self._recorder, self.stream)
         intermediates = ReusedBuffer(device=self.device)
         self._arenas = [Arena(self.device, self.stream, CudaEvents(clock), intermediates) for _ in range(_ARENAS)]
@@ -109,47 +113,83 @@ class CudaProducer:
             del self.stream
 
     def produce(self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, planned: Planned) -> None:
-        """Decodes and augments a batch."""
-        max_images = max(len(staged.items), self._config.max_images)
-        if not self._prepared:
-            self._prepare(max_images)
-        elif max_images > self._max_images:  # the user edited the chain, which now mixes more images
-            self._open_decoder(max_images)
+        """Decodes and augments a batch of images."""
+        self._prepare()
+        if (max_images := max(len(staged.items), self._config.max_images)) > self._max_images:
+            self._open_decoder(max_images)  # the first batch, or the user edited the chain, which now mixes more images
+        with self._begin_batch(job, staged) as (arena, clock):
+            clock.at("decode")
+            addresses, failed = self._decode_batch(job, positions, staged, arena)
+            addresses -= staged.offsets
+            clock.at("augment")
+            arena.times.decoded()
+            outputs = self._augment(planned, arena, addresses, staged.pitches, failed)
+        self._finish_batch(job, positions, planned, outputs)
+
+    def produce_clips(self, job: CudaJob, positions: NDArray[np.int64], staged: StagedClips, planned: Planned) -> None:
+        """Uploads, converts and augments a batch of decoded clips."""
+        self._prepare()
+        with self._begin_batch(job, staged) as (arena, clock):
+            clock.at("augment")
+            failed = np.isin(positions, list(job.errors))
+            images = staged.images_at(arena.upload(staged.blocks), failed)
+            arena.times.decoded()
+            offsets, pitches = staged.offsets.repeat(planned.frames), staged.pitches.repeat(planned.frames)
+            outputs = self._augment(planned, arena, offsets, pitches, failed.repeat(planned.frames), images)
+        self._finish_batch(job, positions, planned, outputs)
+
+    @contextlib.contextmanager
+    def _begin_batch(self, job: CudaJob, staged: StagedBatch | StagedClips) -> Iterator[tuple[Arena, Clock]]:
+        """Waits for an arena and makes the stream current. At the end records the event that frees the arena."""
         arena = self._arenas[self._batches % _ARENAS]
         self._batches += 1
         producer_thread = job.pipeline.producer_thread
+        with torch.cuda.stream(self.stream), self._recorder.at("wait_for_gpu", job.number) as clock:
+            arena.free.synchronize()
+            arena.times.read()
+            arena.begin(staged)
+            producer_thread.track(clock)
+            arena.times.begin(job.number)
+            try:
+                yield arena, clock
+                arena.times.end()
+            finally:
+                arena.free.record(self.stream)
+
+    def _augment(
+        self,
+        planned: Planned,
+        arena: Arena,
+        sources: NDArray[np.uint64],
+        pitches: NDArray[np.int64],
+        failed: NDArray[np.bool_],
+        frames: NDArray[Any] | None = None,
+    ) -> list[torch.Tensor]:
+        """Queues the kernels for M images, each with its views, and returns their outputs; as `CudaExecutor.run`."""
+        tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
+        dtype = dtype_of(tables.target_type)
+        outputs = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
+        CudaExecutor(tables).run(
+            sources.repeat(views),
+            outputs[0],
+            target_addresses=stacks.addresses(outputs),
+            pitches=pitches.repeat(views),
+            skip=failed.repeat(views) if failed.any() else None,
+            workspace=arena.work,
+            specializer=self.specializer,
+            frames=frames,
+        )
+        launches = self.specializer.take_launches()
+        self._recorder.add({("kernels", name): count for name, count in launches.items()})
+        return outputs
+
+    def _finish_batch(
+        self, job: CudaJob, positions: NDArray[np.int64], planned: Planned, outputs: list[torch.Tensor]
+    ) -> None:
         with torch.cuda.stream(self.stream):
-            with self._recorder.at("wait_for_gpu", job.number) as clock:
-                arena.free.synchronize()
-                arena.times.read()
-                arena.begin(staged)
-                clock.at("decode")
-                producer_thread.track(clock)
-                arena.times.begin(job.number)
-                try:
-                    addresses, failed = self._decode_batch(job, positions, staged, arena)
-                    addresses -= staged.offsets
-                    clock.at("augment")
-                    arena.times.decoded()
-                    tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
-                    dtype = dtype_of(tables.target_type)
-                    outputs = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
-                    CudaExecutor(tables).run(
-                        addresses.repeat(views),
-                        outputs[0],
-                        target_addresses=stacks.addresses(outputs),
-                        pitches=staged.pitches.repeat(views),
-                        skip=failed.repeat(views) if failed.any() else None,
-                        workspace=arena.work,
-                        specializer=self.specializer,
-                    )
-                    launches = self.specializer.take_launches()
-                    self._recorder.add({("kernels", name): count for name, count in launches.items()})
-                    arena.times.end()
-                finally:
-                    arena.free.record(self.stream)
-            job.track_batch(producer_thread)
-            job.finish_run(Images(outputs, stacks.views), positions)
+            job.track_batch(job.pipeline.producer_thread)
+            images = Images(outputs, planned.stacks.views)
+            job.finish_run(images.of_loader(planned, job.config.layout), positions)
 
     def _decode_batch(
         self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, arena: Arena

@@ -99,10 +99,10 @@ class StagedBatch:
             self._array: NDArray[np.uint8] = self._memory.numpy()
             self._address = self._memory.data_ptr()
 
-    def take_memory(self) -> torch.Tensor | None:
-        """Hands the memory to the caller, who gives it back to `pool`; None if there is none, or it was taken."""
+    def take_memory(self) -> list[torch.Tensor]:
+        """Hands the memory to the caller, who gives it back to `pool`; none if it was taken."""
         memory, self._memory = self._memory, None
-        return memory
+        return [] if memory is None else [memory]
 
     def stage(self, part: range) -> int:
         """Copies some of `rows` to pinned memory, or crops them there. Threads may stage different parts at once.

@@ -22,6 +22,7 @@ _MIN_BUSY = 0.6
 
 _WORK = ("read", "parse", "plan", "decode", "augment", "targets", "finish")
 _GPU = ("wait_for_gpu", "gpu_decode", "gpu_augment")
+_PRODUCER = "the producer thread"
 _CONSUMER = ("wait_for_first_batch", "wait_for_data", "wait_for_consumer")
 
 # The stages as the bottleneck's line names them.
@@ -158,9 +159,10 @@ def _groups(stats: Stats) -> list[_Group]:
     name = f"{threads} thread{'s' * (threads > 1)}"
     if stats.setup.device == "cpu":
         return [_Group(name, threads, _WORK)]
+    decodes = stats.setup.sample == "clip"  # with FFmpeg; the producer thread decodes images
     return [
-        _Group(name, threads, ("read", "parse", "plan", "targets")),
-        _Group("the producer thread", 1, ("decode", "augment", "finish")),
+        _Group(name, threads, ("read", "parse", "plan", *(["decode"] if decodes else []), "targets")),
+        _Group(_PRODUCER, 1, ("augment", "finish") if decodes else ("decode", "augment", "finish")),
         _Group("the GPU", 1, ("gpu_decode", "gpu_augment")),
     ]
 
@@ -206,7 +208,7 @@ def _table(stats: Stats) -> Iterator[str]:
     for group in _groups(stats):
         busy = group.busy(stats)
         yield f"{group.name:24}{sum(seconds[stage] for stage in group.stages):10.2f}{'':12}{busy:13.0%} busy"
-        stages = group.stages if group.stages[0] != "decode" else (*group.stages, "wait_for_gpu")
+        stages = (*group.stages, "wait_for_gpu") if group.name == _PRODUCER else group.stages
         for stage in stages:
             yield _row(stage, seconds[stage], stats.begun, group.threads * total)
     yield "consumer"

@@ -39,7 +39,7 @@ def loader_on(fake, monkeypatch):
         with monkeypatch.context() as patch:
             if gpu:
                 patch.setattr(cuaug.Loader, "_make_pipeline", make_pipeline)
-            loaders.append(cuaug.Loader(files, transforms, device="cpu", threads=2, **{"seed": 0} | options))
+            loaders.append(cuaug.Loader(files, transforms, device="cpu", **{"seed": 0, "threads": 2} | options))
         return loaders[-1]
 
     yield make

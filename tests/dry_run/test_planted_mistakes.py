@@ -39,8 +39,8 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
         r"a consumer on stream 0 does not wait for the launch on stream \d",
     ),
     "the ready event is recorded where the producer's stream is not current": (
-        (CudaProducer, "produce"),
-        [("        job.finish_run(", "    job.finish_run(")],
+        (CudaProducer, "_finish_batch"),
+        [("with torch.cuda.stream(self.stream):", "with torch.cuda.device(self.device):")],
         # The labels are copied on the default stream then, too.
         r"a consumer on stream 0 does not wait for the launch on stream \d|stream 0, which made the tensor",
     ),
@@ -72,8 +72,8 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     ),
     # --- streams ------------------------------------------------------------------------------------------------------
     "the batch is queued on the default stream": (
-        (CudaProducer, "produce"),
-        [("with torch.cuda.stream(self.stream):", "with torch.cuda.device(self.device):")],
+        (CudaProducer, "_begin_batch"),
+        [("torch.cuda.stream(self.stream)", "torch.cuda.device(self.device)")],
         r"a launch on stream 0 does not wait for the decode on stream \d",
     ),
     "the launches are on the default stream": (
@@ -108,15 +108,15 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     ),
     # --- memory -------------------------------------------------------------------------------------------------------
     "the arena is reused without waiting": (
-        (CudaProducer, "produce"),
+        (CudaProducer, "_begin_batch"),
         [("arena.free.synchronize()", "pass")],
         r"decoding into a slot: the CPU has not waited for the launch on stream \d",
     ),
     "the arena's event comes before the launches": (
-        (CudaProducer, "produce"),
+        (CudaProducer, "_begin_batch"),
         [
             ("arena.free.record(self.stream)", "pass"),
-            ('clock.at("augment")', 'clock.at("augment"); arena.free.record(self.stream)'),
+            ("            yield", "            arena.free.record(self.stream); yield"),
         ],
         r"decoding into a slot: the CPU has not waited for the launch on stream \d",
     ),

@@ -1,0 +1,114 @@
+"""`StagedClips`: the planes of a batch's clips in pinned memory, for their upload and the conversion on a GPU.
+
+Worker threads decode clips with FFmpeg and copy the rows that the plan reads there, as they are: 4:2:0 takes 1.5 bytes
+a pixel, where RGB takes 3. `CudaProducer` uploads them, and `CudaExecutor` converts the region of each clip.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.codec import Region
+from cuaug.codec.yuv import describe_frames
+from cuaug.codec.yuv_planes import PlaneRows
+from cuaug.pipeline.clips import EncodedClip, decode_planes
+from cuaug.pipeline.planning import Planned
+from cuaug.pipeline.staging import StagingPool
+from cuaug.plan.layout import YUV_IMAGE
+
+__all__ = ["StagedClips"]
+
+
+class StagedClips:
+    """The clips of a batch, for pinned memory: `stage` fills it, `take_memory` hands it to the batch's arena.
+
+    The size of a clip is known once it is decoded. So the first clip chooses the size of a block for all, and a further
+    block follows if that is too small.
+
+    Args:
+        items: N clips of T frames each.
+
+    Attributes:
+        items: N clips.
+        pitches: (N,) bytes from one row of a clip's RGB regions to the next.
+        offsets: (N,) bytes from the start of a clip's RGB regions to where their whole frames would begin, modulo 2^64.
+        pool: where the memory comes from.
+    """
+
+    def __init__(self, items: Sequence[EncodedClip], planned: Planned, pool: StagingPool) -> None:
+        self.items, self.pool = items, pool
+        self._regions = cast(list[Region], planned.regions().tolist())
+        y0, x0, _, x1 = planned.regions().T
+        self.pitches = 3 * (x1 - x0)
+        self.offsets = (-(y0 * self.pitches + 3 * x0)).astype(np.uint64)
+        self._images = np.zeros((len(items), planned.frames), dtype=YUV_IMAGE)
+        self._blocks: list[torch.Tensor] = []
+        self._used: list[int] = []
+        self._block_of = np.zeros(len(items), dtype=np.int64)
+        self._unplaced = len(items)
+        self._is_taken = False
+        self._lock = threading.Lock()
+
+    def stage(self, i: int) -> None:
+        """Decodes clip i and copies its planes. Threads may stage different clips at once.
+
+        Raises:
+            DecodeError: the clip is damaged.
+            OSError: the file cannot be read.
+        """
+        clip, frames = self.items[i], decode_planes(self.items[i])
+        rows = PlaneRows(
+            describe_frames(
+                frames,
+                self._regions[i],
+                [0] * len(frames),
+                int(self.pitches[i]),
+                orientation=clip.index.orientation,
+            )
+        )
+        self._block_of[i], target = self._reserve(rows.bytes)
+        self._images[i] = rows.copy(target)
+
+    def _reserve(self, size: int) -> tuple[int, int]:
+        """A block with room for `size` bytes: its number, and the address of the room."""
+        with self._lock:
+            if not self._blocks or self._used[-1] + size > self._blocks[-1].nelement():
+                self._blocks.append(self.pool.take(size * self._unplaced))
+                self._used.append(0)
+            self._unplaced -= 1
+            begin = self._used[-1]
+            self._used[-1] += size
+            return len(self._blocks) - 1, self._blocks[-1].data_ptr() + begin
+
+    @property
+    def blocks(self) -> list[torch.Tensor]:
+        """The used part of each block of pinned memory, (n,) uint8."""
+        return [block[:used] for block, used in zip(self._blocks, self._used, strict=True)]
+
+    def images_at(self, blocks: Sequence[torch.Tensor], failed: NDArray[np.bool_]) -> NDArray[Any]:
+        """(N * T,) `YUV_IMAGE` of all frames in copies of `blocks`; zeros for the clips that failed.
+
+        Args:
+            failed: (N,) clips that are not staged.
+        """
+        images = self._images.copy()
+        if not len(blocks):
+            return images.ravel()
+        moves = [copy.data_ptr() - block.data_ptr() for copy, block in zip(blocks, self._blocks, strict=True)]
+        move = np.array(moves, dtype=np.int64).astype(np.uint64)[self._block_of][:, None]
+        for plane in ("y", "u", "v"):
+            images[plane] += np.where(images[plane] == 0, np.uint64(0), move)  # u = 0: gray
+        images[failed] = 0
+        return images.ravel()
+
+    def take_memory(self) -> list[torch.Tensor]:
+        """Hands the memory to the caller, who gives it back to `pool`; none if it was taken."""
+        memory = [] if self._is_taken else self._blocks
+        self._is_taken = True
+        return memory
