@@ -6,7 +6,7 @@
 # OUT: directory for results: log.txt, failures.txt (each failing test at once), a JSON per benchmark, and
 #   steps_STAGE.json. Each JSON names device, driver, commit and date.
 # WHEELS: directory of wheels to install first, without an index, into a directory of their own: nvidia-nvimgcodec-cu12
-#   and nvidia-nvjpeg-cu12, if they are missing.
+#   and nvidia-nvjpeg-cu12, if they are missing, and av.
 # --stage NAME: only this stage; its number does, too. Each stage works alone, on a fresh machine:
 #   1 smoke        one loader with two epochs, the doctor; about a minute
 #   2 tests        the GPU's tests, where a missing GPU is a failure
@@ -17,6 +17,7 @@
 #   7 training     a ResNet-50 step from memory and from the loader
 #   8 memory       a loader while GPU memory is scarce
 #   9 ncu          the kernels under Nsight Compute
+#  10 clips        clips of videos on the GPU and on the CPU, and the conversion of YUV alone
 # --dry-run: all of it with tiny sizes on the fake GPU (tests/support/fake_gpu.py), where the figures mean nothing.
 #
 # A failing step does not stop the others. A missing tool or peer is named in the summary, and is no failure. The exit
@@ -33,7 +34,7 @@
 # saves a minute per call.
 set -uo pipefail
 
-STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu)
+STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu clips)
 USAGE="usage: benchmarks/gpu.sh OUT [WHEELS] [--stage ${STAGES[*]}] [--dry-run]"
 ONLY='' DRY=0 PLACES=()
 while (($#)); do
@@ -45,7 +46,7 @@ while (($#)); do
     esac
     shift
 done
-[[ $ONLY == [1-9] ]] && ONLY=${STAGES[ONLY - 1]}
+[[ $ONLY =~ ^[1-9][0-9]?$ ]] && ONLY=${STAGES[ONLY - 1]:-$ONLY}
 [[ -z $ONLY || " ${STAGES[*]} " == *" $ONLY "* ]] || { echo "--stage $ONLY: unknown; $USAGE" >&2 && exit 2; }
 OUT=$(mkdir -p "${PLACES[0]:?$USAGE}" && cd "${PLACES[0]}" && pwd) || exit
 WHEELS=${PLACES[1]:+$(cd "${PLACES[1]}" && pwd)}
@@ -197,6 +198,10 @@ stage_memory() {
 }
 stage_ncu() {
     bench 300 gpu_ncu "--images 2"
+}
+stage_clips() {
+    bench 480 gpu_clips "--sizes 340x256 --videos 1 --clips 4 --batch-size 2 --threads 2 --epochs 1 --repetitions 1" \
+        --data "$TMP/videos"
 }
 
 for stage in "${STAGES[@]}"; do

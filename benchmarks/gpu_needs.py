@@ -15,6 +15,7 @@ REQUIRED = {
     "nvidia.nvimgcodec": "decoding",
     "nvidia.nvjpeg": "decoding on the GPU",
     "pytest": "tests",
+    "av": "tests and clips",
     "hypothesis": "tests",
     "cv2": "tests",
     "psutil": "tests",

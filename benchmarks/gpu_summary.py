@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from report import gpu_circumstances, write_json
 
-STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu")
+STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu", "clips")
 FIRST = "crop, flip, normalise"
 
 
@@ -118,6 +118,15 @@ def ncu(result: dict[str, Any]) -> Iterator[Row]:
         yield Row(f"ncu, {launch['kernel']} {launch['grid']}", figure)
 
 
+def clips(result: dict[str, Any]) -> Iterator[Row]:
+    for size, row in result["sizes"].items():
+        for device, rates in row["clips_per_second"].items():
+            yield Row(f"clips of {size}, {device}", f"{spread(rates)} clips/s")
+        conversion = row["conversion"]
+        figure = f"{conversion['ms']:.3f} ms, {conversion['gigabytes_per_second']:.0f} GB/s"
+        yield Row(f"YUV to RGB of {conversion['frames']} frames of {size}", figure)
+
+
 def left_out(result: dict[str, Any]) -> Iterator[Row]:
     for name, reason in result["left_out"].items():
         yield Row(f"batch on the GPU, {name}, left out", reason)
@@ -133,6 +142,7 @@ READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
     "training_step_cuda": [training],
     "gpu_memory": [memory],
     "gpu_ncu": [ncu],
+    "gpu_clips": [clips],
 }
 
 

@@ -58,7 +58,8 @@ class CudaProducer:
         self._paths = fastest_paths(torch.cuda.get_device_name(device), fancy_upsampling=config.fancy_upsampling)
         self.autotuner = DecodeAutotuner(config.load_hint, config.decode_threads, threads, self._paths.load_hint)
         self.specializer = Specializer()
-        self._record_split()
+        if config.reader.clip_sampler is None:  # no decoder of images is opened for clips
+            self._record_split()
         self.decoder: CudaDecoder
         self._prepared = False
         self._batches = 0

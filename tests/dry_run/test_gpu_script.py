@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
-STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu")
+STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu", "clips")
 #: Result -> its fields besides those in COMMON.
 FIELDS = {
     "gpu_smoke": {"epochs", "decoded_by", "photos"},
@@ -28,6 +28,7 @@ FIELDS = {
     "training_step_cuda": {"step", "network", "settings"},
     "gpu_memory": {"cases"},
     "gpu_ncu": {"launches"},
+    "gpu_clips": {"settings", "sizes"},
 } | {f"steps_{stage}": {"stage", "steps"} for stage in STAGES}
 COMMON = {"device", "driver", "commit", "date", "versions"}
 

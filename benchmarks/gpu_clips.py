@@ -1,0 +1,128 @@
+"""Clips of videos on a GPU: clips a second beside the CPU's loader, the times of the stages, and the YUV kernel alone.
+
+FFmpeg decodes on CPU threads either way. The clips of both loaders are compared: they have the same bits.
+
+    python benchmarks/gpu_clips.py --out benchmarks/results/gpu_clips.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from report import gpu_circumstances, spread, write_json
+from synthetic_videos import write_videos
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.codec.yuv import VideoFrame, describe_frames
+from cuaug.devices import cuda
+from cuaug.devices.workspace import Workspace
+from cuaug.sources import Videos
+
+#: height, width, bits per second
+SIZES = {"340x256": (256, 340, 400_000), "1280x720": (720, 1280, 2_000_000)}
+FRAMES, STRIDE, KEY_DISTANCE = 16, 4, 32
+CHAIN = [T.RandomResizedCrop(112), T.RandomHorizontalFlip(), T.Normalize([0.45] * 3, [0.225] * 3)]
+
+
+def measure_loaders(paths: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """Clips a second on each device, which take turns, and milliseconds by stage on CUDA.
+
+    Raises:
+        AssertionError: the devices' clips differ.
+    """
+    source = Videos(paths, frames=FRAMES, stride=STRIDE, clips_per_video=max(1, args.clips // len(paths)))
+    loaders = {
+        device: cuaug.Loader(
+            source, CHAIN, batch_size=args.batch_size, shuffle=True, seed=0, device=device, threads=args.threads
+        )
+        for device in ("cuda", "cpu")
+    }
+    for got, want in zip(*loaders.values(), strict=True):  # the first epoch compiles kernels and makes the indices
+        assert got.images.is_cuda and torch.equal(got.images.cpu(), want.images), "the CPU's clips differ"
+    before = loaders["cuda"].stats()
+    rates: dict[str, list[float]] = {device: [] for device in loaders}
+    for _ in range(args.epochs):
+        for device, loader in loaders.items():
+            count, start = 0, time.perf_counter()
+            for clips, _ in loader:
+                count += len(clips)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            rates[device].append(count / (time.perf_counter() - start))
+    stats = loaders["cuda"].stats().since(before)
+    print(stats)
+    for loader in loaders.values():
+        loader.close()
+    stages = {name: 1000 * seconds / stats.samples for name, seconds in stats.seconds.items()}
+    return {
+        "clips_per_second": {device: spread(values) for device, values in rates.items()},
+        "ms_per_clip": {name: round(value, 4) for name, value in stages.items()},
+    }
+
+
+def measure_conversion(height: int, width: int, frames: int, repetitions: int) -> dict[str, float]:
+    """The time of `convert_yuv` for whole frames of yuv420p, and the bytes that it reads and writes a second."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    size = height * width * 3 // 2
+    planes, table = Workspace(device), Workspace(device)
+    (memory,) = planes.upload(np.random.default_rng(0).integers(0, 256, frames * size, dtype=np.uint8))
+    target = planes.intermediate_memory(frames * height * width * 3)
+    chroma = (width + 1) // 2
+    images = []
+    for start in range(memory.data_ptr(), memory.data_ptr() + frames * size, size):
+        u = start + height * width
+        places = [(start, width), (u, chroma), (u + chroma * (height // 2), chroma)]
+        images.append(VideoFrame(places, height, width, "yuv420p", "bt709", False, True, memory))
+    targets = [target + 3 * height * width * i for i in range(frames)]
+    (rows,) = table.upload(describe_frames(images, (0, 0, height, width), targets, 3 * width))
+    kernel, stream = cuda.convert_kernel(device.index), cuda._Stream(torch.cuda.current_stream().cuda_stream)
+    times = []
+    for _ in range(repetitions + 1):  # the first warms up
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        kernel((frames, height, 1), (cuda.THREADS, 1, 1), (np.uint64(rows.data_ptr()),), shared_mem=0, stream=stream)
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    milliseconds = statistics.median(times[1:])
+    moved = frames * (size + 3 * height * width)
+    return {"frames": frames, "ms": milliseconds, "gigabytes_per_second": moved / max(milliseconds, 1e-9) / 1e6}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="directory of videos (made if missing)")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--videos", type=int, default=8)
+    parser.add_argument("--clips", type=int, default=64, help="clips of an epoch")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=50, help="of the kernel")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+    result: dict[str, Any] = gpu_circumstances(["av"])
+    result |= {"settings": {name: value for name, value in vars(args).items() if name not in ("data", "out")}}
+    result |= {"frames": FRAMES, "stride": STRIDE, "key_distance": KEY_DISTANCE, "sizes": {}}
+    for name in args.sizes:
+        height, width, bitrate = SIZES[name]
+        folder = args.data / f"videos-{name}-{KEY_DISTANCE}"
+        paths = write_videos(folder, args.videos, height, width, key_distance=KEY_DISTANCE, bitrate=bitrate)
+        row = measure_loaders(paths, args)
+        row["conversion"] = measure_conversion(height, width, args.batch_size * FRAMES, args.repetitions)
+        result["sizes"][name] = row
+        rates = ", ".join(f"{device} {rate['median']:.1f}" for device, rate in row["clips_per_second"].items())
+        print(f"{name}: clips/s: {rates}; conversion {row['conversion']['ms']:.3f} ms", flush=True)
+    if args.out:
+        write_json(args.out, result)
+
+
+if __name__ == "__main__":
+    main()
