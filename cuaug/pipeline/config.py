@@ -13,6 +13,7 @@ from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout, Type
 from cuaug.profiling.bottleneck import RuntimeConfig
 from cuaug.transforms import Compose
+from cuaug.transforms.base import BatchTransform
 
 __all__ = ["SAMPLES_PER_TASK", "BatchConfig", "choose", "samples_per_read"]
 
@@ -56,11 +57,10 @@ class BatchConfig:
     def check(self) -> None:
         """Checks the chain, which the user may have edited."""
         chain = self.transforms
-        if self.reader.clip_sampler is not None and len(chain.segments) > 1:
-            raise TransformError(
-                "clips need a chain of transforms that act on single frames, without batch transforms (MixUp, Lambda, "
-                f"...), not {chain!r:.300}"
-            )
+        if self.reader.clip_sampler is not None:
+            for segment in chain.segments:
+                if isinstance(segment, BatchTransform) and not segment.takes_clips:
+                    raise TransformError(f"{segment!r} combines images and their targets, and takes no clips")
         if not self.stack and (len(chain.segments) > 1 or chain.views > 1):
             raise TransformError(
                 "stack=False is for chains that make one image of each sample, without batch transforms (MixUp, "

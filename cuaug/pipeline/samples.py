@@ -21,6 +21,7 @@ from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.clips import ClipSampler
 from cuaug.sampling.rng import SampleRNG
+from cuaug.targets.clips import ClipTargets
 from cuaug.transforms.execute import run_segments
 from cuaug.transforms.normalization import normalization_of
 
@@ -50,10 +51,7 @@ class Images(NamedTuple):
 
         The frames of clips become stacks (N, T, ...), or (N, V, T, ...) with V views.
         """
-        tensors = self.tensors
-        if planned.is_clip:
-            tensors = [tensor.unflatten(0, (-1, planned.frames)) for tensor in tensors]
-            tensors = [tensor.transpose(1, 2) if tensor.ndim == 6 else tensor for tensor in tensors]
+        tensors = [_to_clips(tensor, planned.frames) for tensor in self.tensors] if planned.is_clip else self.tensors
         if planned.to_uint16:
             tensors = [to_uint16(tensor) for tensor in tensors]
         if planned.layout != layout:
@@ -113,6 +111,17 @@ class Images(NamedTuple):
         return sizes
 
 
+def _to_clips(images: torch.Tensor, frames: int) -> torch.Tensor:
+    """(N T, ...) as (N, T, ...); (N T, V, C, H, W), with V views, as (N, V, T, C, H, W)."""
+    clips = images.unflatten(0, (-1, frames))
+    return clips.transpose(1, 2) if clips.ndim == 6 else clips
+
+
+def _to_frames(clips: torch.Tensor) -> torch.Tensor:
+    """The inverse of `_to_clips`."""
+    return (clips.transpose(1, 2) if clips.ndim == 6 else clips).flatten(0, 1)
+
+
 class _PlanTrace(NamedTuple):
     """The trace of one plan, its number of samples, and the `SampleRNG.counts` after it."""
 
@@ -152,8 +161,8 @@ class Samples:
         self._traces: list[_PlanTrace | None] = [None] * len(self.indices)
         self._trace_rows = np.zeros(len(self.indices), dtype=np.int64)
 
-    def rng(self, positions: NDArray[np.int64]) -> SampleRNG:
-        return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[positions])
+    def rng(self, positions: NDArray[np.int64], *, is_clip: bool = False) -> SampleRNG:
+        return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[positions], is_clip=is_clip)
 
     def draw_clips(self, positions: range, sampler: ClipSampler | None) -> NDArray[np.float64] | None:
         """(n, T) random numbers for the frames of the clips at these positions; None for images."""
@@ -199,24 +208,14 @@ class Samples:
         later = Trace(first=0 if traces[0] is None else traces[0].trace.next)
         chain = config.transforms
         if len(chain.segments) > 1:
-            rng = self.rng(used)
-            rng.skip({} if traces[0] is None else traces[0].counts)
-            stacks, mixed_labels = run_segments(
-                chain.segments,
-                images.tensors,
-                labels,
-                chain.target_format,
-                rng,
-                later,
-                extra=int((used >= self.own).sum()),
-                target_type=config.target_type,
-            )
-            images, labels = images._replace(tensors=stacks), mixed_labels or labels
+            images, labels = self._run_later_segments(images, labels, used, traces[0], later, config)
         plans = [(plan.trace, plan.samples) for plan in traces if plan is not None]
         drawn = self.indices[used], self.keys[used], plans, self._trace_rows[used]
         positions = positions[positions < self.own]
         if config.time_axis != 1:
-            images = images._replace(tensors=[tensor.transpose(-3, -4).contiguous() for tensor in images.tensors])
+            # A Lambda at the end may return other values than images.
+            stacks = [stack.transpose(-3, -4).contiguous() if stack.ndim > 4 else stack for stack in images.tensors]
+            images = images._replace(tensors=stacks)
         collated = config.collate(chain.convert_targets(labels[: max(len(positions), 1)]))
         return Batch(
             images.first(len(positions)).batch_images,
@@ -230,6 +229,40 @@ class Samples:
             normalization=normalization_of(chain),
             clips=ClipFrames.stack([self.clips[k] for k in used.tolist()], len(positions)),
         )
+
+    def _run_later_segments(
+        self,
+        images: Images,
+        labels: list[Any],
+        used: NDArray[np.int64],
+        first: _PlanTrace | None,
+        later: Trace,
+        config: BatchConfig,
+    ) -> tuple[Images, list[Any]]:
+        """Runs the chain's segments after the first. Those of clips run on frames, which share their clip's draws."""
+        chain, sampler, targets = config.transforms, config.reader.clip_sampler, None
+        stacks, per_row = images.tensors, labels
+        if sampler is not None:
+            later.frames = sampler.frames
+            heights, widths = (np.full(len(labels), side) for side in stacks[0].shape[-2:])
+            targets = ClipTargets(labels, heights, widths, sampler.frames, **chain.target_format)
+            stacks, per_row = [_to_frames(stack) for stack in stacks], targets.per_frame()
+        rng = self.rng(np.repeat(used, later.frames), is_clip=sampler is not None)
+        rng.skip({} if first is None else first.counts)
+        stacks, new_labels = run_segments(
+            chain.segments,
+            stacks,
+            per_row,
+            chain.target_format,
+            rng,
+            later,
+            extra=int((used >= self.own).sum()) * later.frames,
+            target_type=config.target_type,
+        )
+        if targets is not None:
+            stacks = [_to_clips(stack, later.frames) for stack in stacks]
+            new_labels = targets.merge(new_labels or per_row)
+        return images._replace(tensors=stacks), new_labels or labels
 
 
 def _params(traces: list[_PlanTrace | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:

@@ -59,6 +59,15 @@ class ClipTargets:
         """Let the plan move the boxes and keypoints."""
         self._targets.attach(plan)
 
+    def per_frame(self) -> list[Any]:
+        """The labels of all frames, clip by clip."""
+        return [frame for label in self._labels for frame in self._split(label, "")]
+
+    def merge(self, per_frame: list[Any]) -> list[Any]:
+        """The inverse of `per_frame`, once transforms have changed the frames' labels."""
+        groups = [per_frame[i : i + self._frames] for i in range(0, len(per_frame), self._frames)]
+        return [self._merge(label, group, "") for label, group in zip(self._labels, groups, strict=False)]
+
     def mover(self, tables: CompiledPlan) -> Callable[[int], Any]:
         """A thread-safe function that returns moved target i. Call it after the plan is compiled."""
         if not self:

@@ -138,6 +138,9 @@ class BatchTransform(Transform):
     keeps_range: bool = False
     #: Whether `run` also gets the chain's `target_format`.
     reads_targets: bool = False
+    #: Whether it takes clips. Without partners, `run` takes all frames as images, (N T, C, H, W), and the frames of a
+    #: clip have equal parameters. With partners it takes (N + partners, T, C, H, W), and no dicts as targets.
+    takes_clips: bool = True
 
     def run(
         self, images: Tensor, targets: list[Any] | None, *args: Any, **params: Any
@@ -170,19 +173,55 @@ class BatchTransform(Transform):
             the replayed step.
         """
         rng.next_transform(self)
+        if rng.is_clip and self.partners:
+            return self._perform_on_clips(images, targets, rng, trace, target_format, where)
         n = len(rng)
-        heights, widths = (np.full(n, side) for side in images.shape[-2:])
-        params = self.make_params(rng, heights, widths)
-        check_params(self, params, n)
+        params = self._checked_params(rng, images)
         step = trace.record(self, where, params, n)
         batch_targets = None if targets is None else targets[: n + self.partners]
-        options = {"target_format": target_format} if self.reads_targets else {}
-        result, new_targets = self.run(images[: n + self.partners], batch_targets, **step.params, **options)
+        result, new_targets = self._checked_run(images[: n + self.partners], batch_targets, step.params, target_format)
+        return result, new_targets, step.where
+
+    def _perform_on_clips(
+        self,
+        images: Tensor,
+        targets: list[Any] | None,
+        rng: SampleRNG,
+        trace: Trace,
+        target_format: Mapping[str, Any],
+        where: Where,
+    ) -> tuple[Tensor, list[Any] | None, Where]:
+        """As `perform`, for the frames of clips, (N T, C, H, W): each clip is one sample."""
+        n, frames = len(rng), trace.frames
+        if not self.takes_clips:
+            raise TransformError(f"{self!r} combines images and their targets, and takes no clips")
+        clips = images.unflatten(0, (-1, frames))[: n // frames + self.partners]
+        labels = None if targets is None else targets[: len(clips) * frames : frames]
+        if any(isinstance(label, Mapping) for label in labels or ()):
+            raise TransformError(f"{self!r} of clips takes class numbers or vectors as labels, not dicts")
+        drawn = self._checked_params(rng.select(np.arange(0, n, frames)), clips)
+        step = trace.record(self, where, {name: np.repeat(rows, frames, axis=0) for name, rows in drawn.items()}, n)
+        params = {name: rows[::frames] for name, rows in step.params.items()}
+        result, mixed = self._checked_run(clips, labels, params, target_format)
+        per_frame = None if mixed is None else [label for label in mixed for _ in range(frames)]
+        return result.flatten(0, 1), per_frame, step.where
+
+    def _checked_params(self, rng: SampleRNG, images: Tensor) -> dict[str, Any]:
+        heights, widths = (np.full(len(rng), side) for side in images.shape[-2:])
+        params = self.make_params(rng, heights, widths)
+        check_params(self, params, len(rng))
+        return params
+
+    def _checked_run(
+        self, images: Tensor, targets: list[Any] | None, params: Mapping[str, Any], target_format: Mapping[str, Any]
+    ) -> tuple[Tensor, list[Any] | None]:
+        n, options = len(images) - self.partners, {"target_format": target_format} if self.reads_targets else {}
+        result, new_targets = self.run(images, targets, **params, **options)
         if not isinstance(result, torch.Tensor) or len(result) != n:
             is_tensor = isinstance(result, torch.Tensor)
             shown = f"a tensor of shape {tuple(result.shape)}" if is_tensor else type(result).__name__
             raise TransformError(f"{self!r} must return a tensor of {n} images for a batch of {n}, not {shown}")
-        return result, new_targets, step.where
+        return result, new_targets
 
     def as_batch_transform(self) -> BatchTransform | None:
         return self
@@ -201,8 +240,9 @@ class Lambda(BatchTransform):
 
     Args:
         function: takes a tensor (N, C, H, W), uint8 or floating point, on the chain's device, and returns a tensor
-            whose first axis is N. The function must not write to its argument. On CUDA it runs on the current stream.
-            At the end of a chain it may return any tensor of length N. Parameters of an `nn.Module` get no gradients.
+            whose first axis is N. Of clips it takes all frames, (N T, C, H, W). The function must not write to its
+            argument. On CUDA it runs on the current stream. At the end of a chain it may return any tensor of length N.
+            Parameters of an `nn.Module` get no gradients.
         types_to_transform: types as in torchvision. The function then also takes each value of these types in the
             targets, in dicts, tuples and lists at any depth. It takes the batch of images if a type is `torch.Tensor`,
             a NumPy array, a PIL image, or torchvision's Image or Video.

@@ -137,6 +137,7 @@ class _BatchChoice(BatchTransform):
         members = [cast(BatchTransform, transform.as_batch_transform()) for transform in choice.transforms]
         self.partners = max(member.partners for member in members)
         self.keeps_range = all(member.keeps_range for member in members)
+        self.takes_clips = all(member.takes_clips for member in members)
 
     def perform(
         self,

@@ -42,9 +42,6 @@ def run_chain(
         images = segment.prepare(images)
     opened = open_images(images)
     frames = trace.frames = opened.frames
-    for segment in segments if is_clip(images) else ():
-        if isinstance(segment, BatchTransform) and segment.partners:
-            raise TransformError(f"{segment!r} mixes images, not clips: apply it to the images of a batch")
     pictures = Pictures(targets or (), target_format)
     if pictures.paths:
         refuse_pictures(segments)
@@ -95,7 +92,8 @@ def run_segments(
     """Run all segments of a chain but the first.
 
     Args:
-        stacks: the first segment's images, (N + extra, C, H, W); several stacks for views of several sizes.
+        stacks: the first segment's images, (N + extra, C, H, W); several stacks for views of several sizes. Of clips
+            N and `extra` count frames, of which `trace.frames` make a clip.
         targets: N + extra targets, or None.
         target_format: the keyword arguments of `Targets`.
         rng: the random numbers of the N + extra samples, after the first segment; it advances.
@@ -114,12 +112,13 @@ def run_segments(
             raise TransformError(f"{segment!r:.200} needs images of one size, but follows views of {sizes} pixels")
         (images,) = stacks
         if isinstance(segment, BatchTransform):
-            if extra < segment.partners:
-                rows = np.arange(count + segment.partners) % count
+            partners = segment.partners * trace.frames
+            if extra < partners:
+                rows = np.arange(count + partners) % count
                 images = images[torch.from_numpy(rows).to(images.device)]
                 targets = None if targets is None else [targets[i] for i in rows.tolist()]
-                extra = segment.partners
-            extra -= segment.partners
+                extra = partners
+            extra -= partners
             batch_rng = rng.of(rng.indices[: count + extra])
             images, targets, _ = segment.perform(images, targets, batch_rng, trace, target_format)
             normalized &= segment.keeps_range

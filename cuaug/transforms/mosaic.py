@@ -56,6 +56,7 @@ class Mosaic(BatchTransform):
     has_fill = True
     keeps_range = True
     reads_targets = True
+    takes_clips = False
 
     def __init__(
         self,
@@ -141,6 +142,7 @@ class CopyPaste(BatchTransform):
     partners = 1
     keeps_range = True
     reads_targets = True
+    takes_clips = False
 
     def __init__(self, p: float = 0.5, blending: bool = True) -> None:
         self.p = arguments.probability("p", p)

@@ -151,6 +151,25 @@ def test_segments_and_functions_of_frames():
     assert F.horizontal_flip(CLIPS).equal(CLIPS.flip(-1))
 
 
+@pytest.mark.parametrize("mix", [T.MixUp(num_classes=4), T.CutMix(num_classes=4)])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_clips_of_a_call_are_mixed_as_a_whole(mix, channels_last):
+    """Each clip with the next: the same draws for all frames, which are equal here."""
+    clips = CLIPS[:, :1].expand_as(CLIPS).contiguous()
+    clips[1::2] = 255 - clips[1::2]
+    torch.manual_seed(3)
+    frames, frame_labels = mix(clips[:, 0], [0, 1, 2, 3])
+    torch.manual_seed(3)
+    made, labels = mix(clips.movedim(2, -1).numpy() if channels_last else clips, [0, 1, 2, 3])
+    made = torch.from_numpy(made).movedim(-1, 2) if channels_last else made
+    assert torch.equal(made, frames[:, None].expand_as(clips)) and not torch.equal(made, clips)
+    assert np.array_equal(np.stack(labels), np.stack(frame_labels)) and np.allclose(np.stack(labels).sum(1), 1)
+    torch.manual_seed(3)
+    chain = T.Compose([mix, T.RandomHorizontalFlip()])
+    (again, _), params = chain.trace(clips, [0, 1, 2, 3])
+    assert torch.equal(chain.replay(params, clips, [0, 1, 2, 3])[0], again)
+
+
 def test_views_come_before_frames():
     chain = T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(8)])
     made = chain(CLIPS)
@@ -200,8 +219,6 @@ def test_what_takes_no_clips_is_refused(tmp_path):
         subsample(CLIPS[:, :0])
     with pytest.raises(TransformError, match="acts on all clips"):
         T.RandomApply([subsample], 1.0)(CLIPS)
-    with pytest.raises(TransformError, match="mixes images, not clips"):
-        T.Compose([T.MixUp(num_classes=3)])(CLIPS, [0, 1, 2, 0])
     with pytest.raises(TransformError, match=r"boxes must be \(K, 4\) .* \(target 2 of the batch\)"):
         CHAIN(CLIPS, [1, 2, {"boxes": [[1, 2, 3]]}, 3])
     with pytest.raises(TransformError, match="target must be one per image: 4, not 5"):

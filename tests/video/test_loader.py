@@ -176,8 +176,6 @@ def test_settings_for_images_are_refused(paths):
             Loader(videos(paths), CHAIN, **how)
     with pytest.raises(ArgumentError, match="layout must be one of 'NCHW', 'NHWC'"):
         Loader(paths, CHAIN, layout="NTCHW")
-    with pytest.raises(TransformError, match="clips need a chain"):
-        Loader(videos(paths), [T.Resize((8, 8)), T.MixUp()])
 
 
 @pytest.mark.parametrize("layout", ["NTCHW", "NCTHW"])
