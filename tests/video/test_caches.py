@@ -16,6 +16,7 @@ from cuaug import ArgumentError, DecodedCache, DecodeError, EncodedCache, Loader
 from cuaug import transforms as T
 from cuaug.codec.video import VideoDecoder
 from cuaug.codec.video_index import scan_video
+from cuaug.pipeline.clips import check_clip_options
 from cuaug.sources import Videos
 from tests.video.loading import CHAIN, videos, write
 from tests.video.support import VIDEOS, plane_bytes, write_video
@@ -149,6 +150,12 @@ def test_decoded_cache_of_random_clips_is_refused(files, sampling):
     how = {"stride": 1} if sampling == "segments" else {}
     with pytest.raises(ArgumentError, match=f"cache: .*sampling='{sampling}' draws other frames"):
         Loader(videos(files, sampling=sampling, **how), CHAIN, cache="decoded")
+
+
+def test_decoded_clips_are_kept_on_the_cpu_alone(files):
+    sampler = videos(files, sampling="uniform").clip_sampler
+    with pytest.raises(ArgumentError, match="decoded clips are kept for device='cpu' alone"):
+        check_clip_options(torch.device("cuda"), DecodedCache(), cuaug.DecodeOptions(), sampler, stack=True)
 
 
 def test_damaged_videos_are_not_cached(files, tmp_path):

@@ -12,7 +12,7 @@ import cuaug
 from cuaug import ArgumentError, DecodeError, Loader, TransformError
 from cuaug import transforms as T
 from cuaug.sources import Videos
-from tests.video.loading import CHAIN, FRAMES, H, W, load, videos, write
+from tests.video.loading import CHAIN, COUNT, FRAMES, H, W, load, videos, write
 
 
 def decoded(path: str, numbers: torch.Tensor) -> np.ndarray:
@@ -126,6 +126,21 @@ def test_views_and_per_frame(paths):
     (apart,) = load(still, [T.PerFrame(T.ColorJitter(0.5))], batch_size=6)
     assert not torch.equal(apart.images[:, 0], apart.images[:, 1])
     assert [step["frame"] for step in apart.params()[0]] == [0, 1, 2, 3]
+
+
+def test_two_clips_and_two_views_of_a_video(paths):
+    """docs/video.md: the two clips of a video are neighbours in the order, and each clip has two views."""
+    source = videos(paths, clips_per_video=2)
+    pairs = torch.randperm(COUNT, generator=torch.Generator().manual_seed(0))
+    order = (2 * pairs[:, None] + torch.arange(2)).flatten()
+    view = T.Compose([T.RandomResizedCrop(16), T.RandomHorizontalFlip()])
+    batches = load(source, [T.MultiView([view, view])], batch_size=6, sampler=order)
+    assert [batch.images.shape for batch in batches] == [(6, 2, 5, 3, 16, 16)] * 2
+    for batch in batches:
+        clips, numbers = batch.images.unflatten(0, (-1, 2)), batch.clips.numbers.unflatten(0, (-1, 2))
+        names = np.array(batch.paths).reshape(-1, 2)
+        assert (names[:, 0] == names[:, 1]).all() and not torch.equal(numbers[:, 0], numbers[:, 1])
+        assert not torch.equal(clips[:, :, 0], clips[:, :, 1])
 
 
 def test_targets_of_each_frame(paths):
