@@ -187,7 +187,7 @@ class Loader:
             fancy_upsampling=options.fancy_upsampling,
         )
         if clip_sampler is not None:
-            check_clip_options(self.device, self.cache, self.decode, clip_sampler, stack=stack)
+            check_clip_options(self.cache, self.decode, clip_sampler, stack=stack)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
         layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(

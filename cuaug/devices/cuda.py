@@ -120,7 +120,8 @@ class CudaExecutor:
             specializer: chooses kernels that are compiled for the chain; None: the full kernels run.
             frames: (F,) `YUV_IMAGE`: video frames whose planes are on the device, and ready on the current stream.
                 Each is converted to RGB in the workspace, for N / F samples in a row. Their `sources`, and each
-                `target` in `frames`, count from the start of the frame's RGB pixels, modulo 2^64.
+                `target` in `frames`, count from the start of the frame's RGB pixels, modulo 2^64. Frames without rows
+                are not converted: their `sources` are addresses.
 
         Returns:
             the number of kernel launches.
@@ -239,7 +240,7 @@ def _place_intermediates(
     addresses = np.concatenate([offsets for offsets, _ in places], axis=1) + memory
     if len(frames):
         frames["target"] += addresses[0, ::repeat]
-        rows["source"][0] += np.repeat(addresses[0, ::repeat], repeat)
+        rows["source"][0] += np.repeat(np.where(frames["rows"] > 0, addresses[0, ::repeat], 0), repeat)
         sizes, addresses = sizes[1:], addresses[1:]
     continues = sizes > 0
     rows["target"][:-1][continues] = rows["source"][1:][continues] = addresses[continues]

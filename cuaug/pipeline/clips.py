@@ -72,16 +72,16 @@ class EncodedClip:
         )
 
 
-def check_clip_options(
-    device: torch.device, cache: Any, options: DecodeOptions, sampler: ClipSampler, *, stack: bool
-) -> None:
+def check_clip_options(cache: Any, options: DecodeOptions, sampler: ClipSampler, *, stack: bool) -> None:
     """Refuse the settings of a Loader that are for images alone.
 
     Raises:
         ArgumentError: one is set.
     """
-    if isinstance(cache, DecodedCache) and device.type != "cpu":
-        raise ArgumentError("cache: decoded clips are kept for device='cpu' alone: use cache='encoded'")
+    if isinstance(cache, DecodedCache) and cache.on_device:
+        raise ArgumentError(
+            "cache: on_device=True keeps images, not clips: keep decoded clips in memory or a directory"
+        )
     if isinstance(cache, DecodedCache) and sampler.is_random:
         raise ArgumentError(
             f"cache: a decoded clip is never needed again, since sampling={sampler.sampling!r} draws other frames in "

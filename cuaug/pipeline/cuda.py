@@ -106,8 +106,7 @@ class CudaJob(Job):
                         continue
                     clock.at_samples("decode", [int(self.indices[k])])
                     try:
-                        staged.stage(i)
-                        clock.count(("decoded_by", "video"))
+                        clock.count(("decoded_by", staged.stage(i)))
                     except DecodeError as error:
                         self.add_error(k, error.with_traceback(None))
 

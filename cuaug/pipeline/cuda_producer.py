@@ -133,10 +133,10 @@ class CudaProducer:
         with self._begin_batch(job, staged) as (arena, clock):
             clock.at("augment")
             failed = np.isin(positions, list(job.errors))
-            images = staged.images_at(arena.upload(staged.blocks), failed)
+            images, sources = staged.on_device(arena.upload(staged.blocks), failed)
             arena.times.decoded()
-            offsets, pitches = staged.offsets.repeat(planned.frames), staged.pitches.repeat(planned.frames)
-            outputs = self._augment(planned, arena, offsets, pitches, failed.repeat(planned.frames), images)
+            pitches, skip = staged.pitches.repeat(planned.frames), failed.repeat(planned.frames)
+            outputs = self._augment(planned, arena, sources, pitches, skip, images)
         self._finish_batch(job, positions, planned, outputs)
 
     @contextlib.contextmanager

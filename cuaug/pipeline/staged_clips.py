@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug._runtime.native import address, library
 from cuaug.codec import Region
 from cuaug.codec.yuv import describe_frames
 from cuaug.codec.yuv_planes import PlaneRows
-from cuaug.pipeline.clips import EncodedClip, decode_planes
+from cuaug.errors import DecodeError
+from cuaug.pipeline.clips import EncodedClip, decode_clip, decode_planes
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.staging import StagingPool
 from cuaug.plan.layout import YUV_IMAGE
@@ -37,7 +39,7 @@ class StagedClips:
     Attributes:
         items: N clips.
         pitches: (N,) bytes from one row of a clip's RGB regions to the next.
-        offsets: (N,) bytes from the start of a clip's RGB regions to where their whole frames would begin, modulo 2^64.
+        offsets: (N,) bytes from the start of an RGB region to where the whole frame would begin, modulo 2^64.
         pool: where the memory comes from.
     """
 
@@ -51,29 +53,48 @@ class StagedClips:
         self._blocks: list[torch.Tensor] = []
         self._used: list[int] = []
         self._block_of = np.zeros(len(items), dtype=np.int64)
+        self._rgb = np.zeros(len(items), dtype=np.uint64)  # addresses of clips that are staged as RGB
+        self._sizes = np.zeros(len(items), dtype=np.uint64)  # bytes of a frame of theirs
         self._unplaced = len(items)
         self._is_taken = False
         self._lock = threading.Lock()
 
-    def stage(self, i: int) -> None:
-        """Decodes clip i and copies its planes. Threads may stage different clips at once.
+    def stage(self, i: int) -> str:
+        """Decodes clip i and copies its planes, or its RGB region if a cache keeps decoded clips.
+
+        Threads may stage different clips at once.
+
+        Returns:
+            what decoded it, as a key of `Stats.decoded_by`.
 
         Raises:
             DecodeError: the clip is damaged.
             OSError: the file cannot be read.
         """
-        clip, frames = self.items[i], decode_planes(self.items[i])
-        rows = PlaneRows(
-            describe_frames(
-                frames,
-                self._regions[i],
-                [0] * len(frames),
-                int(self.pitches[i]),
-                orientation=clip.index.orientation,
-            )
-        )
+        clip, region, pitch = self.items[i], self._regions[i], int(self.pitches[i])
+        if clip.pixels is not None or clip.keep is not None:
+            result = decode_clip(clip, region)
+            if isinstance(result, DecodeError):
+                raise result
+            self._copy_rgb(i, result.pixels)
+            return result.decoded_by
+        frames = decode_planes(clip)
+        targets = [0] * len(frames)
+        images = describe_frames(frames, region, targets, pitch, orientation=clip.index.orientation)
+        rows = PlaneRows(images)
         self._block_of[i], target = self._reserve(rows.bytes)
         self._images[i] = rows.copy(target)
+        return "video"
+
+    def _copy_rgb(self, i: int, pixels: NDArray[np.uint8]) -> None:
+        """Copies frames (T, h, w, 3), packed."""
+        size, (_, height, width, _) = pixels[0].size, pixels.shape
+        self._block_of[i], self._rgb[i] = self._reserve(-(-pixels.size // 64) * 64)
+        table = np.empty((len(pixels), 5), dtype=np.int64)  # RowCopy: kernels/cpu/copy_rows.h
+        for t, frame in enumerate(pixels):
+            table[t] = address(frame[0]), frame.strides[0], height, 3 * width, int(self._rgb[i]) + t * size
+        self._sizes[i] = size
+        library.cuaug_copy_rows(address(table), len(table))
 
     def _reserve(self, size: int) -> tuple[int, int]:
         """A block with room for `size` bytes: its number, and the address of the room."""
@@ -91,21 +112,27 @@ class StagedClips:
         """The used part of each block of pinned memory, (n,) uint8."""
         return [block[:used] for block, used in zip(self._blocks, self._used, strict=True)]
 
-    def images_at(self, blocks: Sequence[torch.Tensor], failed: NDArray[np.bool_]) -> NDArray[Any]:
-        """(N * T,) `YUV_IMAGE` of all frames in copies of `blocks`; zeros for the clips that failed.
+    def on_device(
+        self, blocks: Sequence[torch.Tensor], failed: NDArray[np.bool_]
+    ) -> tuple[NDArray[Any], NDArray[np.uint64]]:
+        """All frames in copies of `blocks`, as `CudaExecutor.run` takes them.
 
         Args:
             failed: (N,) clips that are not staged.
+
+        Returns:
+            (N * T,) `YUV_IMAGE`, zeros for RGB and for clips that failed; and (N * T,) sources.
         """
-        images = self._images.copy()
-        if not len(blocks):
-            return images.ravel()
-        moves = [copy.data_ptr() - block.data_ptr() for copy, block in zip(blocks, self._blocks, strict=True)]
-        move = np.array(moves, dtype=np.int64).astype(np.uint64)[self._block_of][:, None]
-        for plane in ("y", "u", "v"):
-            images[plane] += np.where(images[plane] == 0, np.uint64(0), move)  # u = 0: gray
+        images, sources = self._images.copy(), np.repeat(self.offsets[:, None], self._images.shape[1], axis=1)
+        if blocks:
+            moves = [copy.data_ptr() - block.data_ptr() for copy, block in zip(blocks, self._blocks, strict=True)]
+            move = np.array(moves, dtype=np.int64).astype(np.uint64)[self._block_of][:, None]
+            for plane in ("y", "u", "v"):
+                images[plane] += np.where(images[plane] == 0, np.uint64(0), move)  # u = 0: gray
+            frames = np.arange(images.shape[1], dtype=np.uint64) * self._sizes[:, None]
+            sources += np.where(self._rgb[:, None] == 0, np.uint64(0), self._rgb[:, None] + move + frames)
         images[failed] = 0
-        return images.ravel()
+        return images.ravel(), sources.ravel()
 
     def take_memory(self) -> list[torch.Tensor]:
         """Hands the memory to the caller, who gives it back to `pool`; none if it was taken."""

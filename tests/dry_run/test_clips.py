@@ -167,6 +167,22 @@ def test_videos_of_the_encoded_cache(loader_on, paths):
             compare(got, want)
 
 
+@pytest.mark.parametrize("short_side", [None, 40])
+@pytest.mark.parametrize("room", [5, 2])
+def test_clips_of_the_decoded_cache(loader_on, paths, short_side, room):
+    """Found in the cache, added to it, and, if there is no room, neither: all are uploaded as RGB."""
+    source, frame = videos(paths, sampling="uniform"), 64 * 96 if short_side is None else 40 * 60
+    caches = [cuaug.DecodedCache(short_side, limit_bytes=room * (4 * frame * 3 + 500)) for _ in range(2)]
+    chain = [T.RandomCrop(32), T.MultiView([VIEW, VIEW])]
+    gpu, cpu = (
+        loader_on(on, source, chain, batch_size=3, cache=cache) for on, cache in zip((True, False), caches, strict=True)
+    )
+    for _ in range(3):
+        for got, want in zip(gpu, cpu, strict=True):
+            compare(got, want)
+    assert gpu.stats().decoded_by == cpu.stats().decoded_by == {"video": 15 - 2 * room, "cache": 2 * room}
+
+
 def test_rows_of_planes_are_uploaded_as_they_are(loader_on, paths, monkeypatch):
     """1.5 bytes a pixel, no row beside the crop's, by one copy per batch from pinned memory of worker threads."""
     uploaded: list[list[int]] = []
@@ -177,9 +193,9 @@ def test_rows_of_planes_are_uploaded_as_they_are(loader_on, paths, monkeypatch):
         uploaded.append([block.nelement() for block in blocks])
         return upload(self, blocks)
 
-    def staging(self: StagedClips, i: int) -> None:
+    def staging(self: StagedClips, i: int) -> str:
         threads.add(threading.current_thread().name)
-        stage(self, i)
+        return stage(self, i)
 
     monkeypatch.setattr(Arena, "upload", uploading)
     monkeypatch.setattr(StagedClips, "stage", staging)
@@ -194,13 +210,13 @@ def test_a_larger_clip_takes_another_block(loader_on, tmp_path, monkeypatch):
     """The first clip of a batch chooses the block's size. Sizes differ by format."""
     files = [write_video(tmp_path, name) for name in ("h264 mp4 gray", "h264 mp4 422 10 bits", "h264 mp4 444")]
     seen: list[int] = []
-    images_at = StagedClips.images_at
+    on_device = StagedClips.on_device
 
     def counted(self: StagedClips, blocks: Any, failed: Any) -> Any:
         seen.append(len(blocks))
-        return images_at(self, blocks, failed)
+        return on_device(self, blocks, failed)
 
-    monkeypatch.setattr(StagedClips, "images_at", counted)
+    monkeypatch.setattr(StagedClips, "on_device", counted)
     monkeypatch.setattr(StagingPool, "take", lambda self, size: torch.empty(size, dtype=torch.uint8))  # no more
     gpu, cpu = (loader_on(on, videos(files), [T.CenterCrop(32)], batch_size=3, threads=1) for on in (True, False))
     for got, want in zip(gpu, cpu, strict=True):
@@ -213,7 +229,7 @@ def test_a_larger_clip_takes_another_block(loader_on, tmp_path, monkeypatch):
 MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     "planes are uploaded on another stream": (
         (CudaProducer, "produce_clips"),
-        [("        images = staged", f"        {OTHER}\n            images = staged")],
+        [("        images, sources", f"        {OTHER}\n            images, sources")],
         r"a conversion on stream \d does not wait for the copy on stream \d",
     ),
     "the conversion is queued on the default stream": (
@@ -232,7 +248,7 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
         "the tensor, tells nothing|does not wait for",
     ),
     "planes are looked for a byte further": (
-        (StagedClips, "images_at"),
+        (StagedClips, "on_device"),
         [("images[plane] += ", "images[plane] += np.uint64(1) + ")],
         "values differ",
     ),

@@ -152,10 +152,10 @@ def test_decoded_cache_of_random_clips_is_refused(files, sampling):
         Loader(videos(files, sampling=sampling, **how), CHAIN, cache="decoded")
 
 
-def test_decoded_clips_are_kept_on_the_cpu_alone(files):
-    sampler = videos(files, sampling="uniform").clip_sampler
-    with pytest.raises(ArgumentError, match="decoded clips are kept for device='cpu' alone"):
-        check_clip_options(torch.device("cuda"), DecodedCache(), cuaug.DecodeOptions(), sampler, stack=True)
+def test_a_decoded_cache_in_a_gpus_memory_is_refused(files):
+    cache, sampler = DecodedCache(limit_bytes=1 << 20, on_device=True), videos(files, sampling="uniform").clip_sampler
+    with pytest.raises(ArgumentError, match="on_device=True keeps images, not clips"):
+        check_clip_options(cache, cuaug.DecodeOptions(), sampler, stack=True)
 
 
 def test_damaged_videos_are_not_cached(files, tmp_path):
