@@ -19,6 +19,9 @@ __all__ = ["VideoDecoder", "ffmpeg_version", "thread_video_decoder"]
 _per_thread = threading.local()
 # Decoders that skip single packets of frames to which no other frame refers.
 _SKIPPING_CODECS = frozenset({"h264", "hevc", "mpeg4"})
+# Decoders that report an error for a damaged packet, and give its frame all the same, without a mark.
+_INCOMPLETE_FRAMES = frozenset({"mpeg1video", "mpeg2video"})
+_FAR = 1 << 40  # in units of any time base: longer than a video
 # FFmpeg's AVColorSpace -> the matrix; without a tag BT.601, as libswscale takes it.
 _MATRICES = {1: "bt709", 2: "bt601", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020"}
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
@@ -123,6 +126,7 @@ class _Decoding:
         self._container, self._stream, self._index, self._accept = container, stream, index, take
         self._wanted = sorted(set(wanted))
         self._skips = index.codec in _SKIPPING_CODECS
+        self._errors_are_final = index.codec in _INCOMPLETE_FRAMES
         self._last_pts = self._last_sent = int(index.pts[0])
         self._doubtful: set[int] = set()
         self._error = require_module("av", "video").FFmpegError
@@ -178,17 +182,24 @@ class _Decoding:
                 del self.found[pts]
         return len(self.found) > first
 
+    def _beginning(self) -> int:
+        """A timestamp to seek to: the first packet follows."""
+        if "mov" in self._container.format.name:  # frames that an edit list leaves out have any timestamp
+            return -_FAR
+        return min(int(self._index.pts[0]), 0)  # other containers cannot seek to what is not in the file
+
     def _frames(self, key: int) -> Iterator[Any]:
         """Frames from a key frame on, in the order of presentation; fills `_doubtful`."""
         context, wanted, self._doubtful = self._stream.codec_context, set(self._wanted), set()
-        start = int(self._index.keys[key]) if key >= 0 else min(int(self._index.pts[0]), 0)
+        start = int(self._index.keys[key]) if key >= 0 else self._beginning()
         self._container.seek(start, stream=self._stream)
         unsent, self._last_sent = wanted - self.found.keys(), start
         for packet in demux_packets(self._container, self._stream):
             # After the last wanted packet the decoder gives the frames that it holds back; no other packet is needed.
             # One without a timestamp may still belong to the last frame.
             drains = not unsent and packet.pts is not None
-            if packet.pts is not None:
+            # Frames that an edit list leaves out are decoded, but not shown; their timestamps may be those of others.
+            if packet.pts is not None and not packet.is_discard:
                 unsent.discard(packet.pts)
                 self._last_sent = max(self._last_sent, packet.pts)
             if self._skips:
@@ -205,7 +216,8 @@ class _Decoding:
             for frame in frames:
                 if frame.pts is not None:
                     self._last_pts = frame.pts
-                    self._doubtful.discard(frame.pts)
+                    if not self._errors_are_final:
+                        self._doubtful.discard(frame.pts)
                     yield frame
             if drains:
                 return

@@ -227,10 +227,14 @@ def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArr
     pts: list[int] = []
     keys: list[int] = []
     no_keys = np.zeros(0, dtype=np.int64)
+    last_dts, returns = -_MAX_SPAN, False
     try:
         for count, packet in enumerate(demux_packets(container, stream)):
             if count > MAX_FRAMES:
                 raise DecodeError(f"the video has more than {MAX_FRAMES} frames")
+            if packet.dts is not None:
+                returns |= packet.dts < last_dts
+                last_dts = packet.dts
             if packet.size == 0 or packet.is_discard:  # the end of the stream; frames that an edit list leaves out
                 continue
             if packet.pts is None:
@@ -250,6 +254,10 @@ def _demux(container: Any, stream: Any) -> tuple[NDArray[np.int64] | None, NDArr
     if stream.codec_context.has_b_frames and pts == sorted(pts):
         return None, no_keys
     unique = np.unique(np.array(pts, dtype=np.int64))
+    if returns and len(unique) < len(pts):  # an edit list of several parts repeats packets
+        raise DecodeError(
+            "its edit list gives several frames one timestamp: encode the file anew, by ffmpeg -i old.mp4 new.mp4"
+        )
     return (unique if len(unique) == len(pts) else None), np.unique(np.array(keys, dtype=np.int64))
 
 

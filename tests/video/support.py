@@ -6,7 +6,7 @@ import functools
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -15,12 +15,23 @@ from typing import Any
 import av
 import numpy as np
 
-__all__ = ["VIDEOS", "Video", "make_video", "plain_frames", "plane_bytes", "truncated", "with_matrix", "write_video"]
+__all__ = [
+    "EXTENSIONS",
+    "VIDEOS",
+    "Video",
+    "make_video",
+    "plain_frames",
+    "plane_bytes",
+    "truncated",
+    "with_matrix",
+    "write_video",
+]
 
 av.logging.set_level(None)  # FFmpeg's lines about damage
 os.environ.setdefault("SVT_LOG", "1")  # libsvtav1 prints its settings otherwise
 
 _X264 = {"x264-params": "bframes=3:keyint=30:scenecut=0"}
+_X265 = {"x265-params": "bframes=4:keyint=30:open-gop=0:log-level=none"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,8 @@ class Video:
         times: timestamps of the frames in `time_base`; None: 0, 1, 2, ....
         muxer: options of the container.
         matrix: a, b, c, d of the display matrix: x' = a x + c y, y' = b x + d y.
-        edit_start: frames by which the edit list of an mp4 file begins later.
+        edits: the edit list of an mp4 file: (first, count) of the frames shown, one after the other; first is -1 where
+            nothing is shown for the time of `count` frames. Frames last 1/25 s. None: the muxer's.
         cut: share of the file that is kept.
     """
 
@@ -54,7 +66,7 @@ class Video:
     times: tuple[int, ...] | None = None
     muxer: Mapping[str, str] = field(default_factory=dict)
     matrix: tuple[int, int, int, int] = (1, 0, 0, 1)
-    edit_start: int = 0
+    edits: tuple[tuple[int, int], ...] | None = None
     cut: float = 1.0
 
 
@@ -78,8 +90,8 @@ def make_video(video: Video) -> bytes:
         data = path.read_bytes()
     if video.matrix != (1, 0, 0, 1):
         data = with_matrix(data, *video.matrix)
-    if video.edit_start:
-        data = _with_edit_start(data, video.edit_start)
+    if video.edits is not None:
+        data = _with_edits(data, video.edits)
     return data[: int(len(data) * video.cut)]
 
 
@@ -104,15 +116,21 @@ def with_matrix(data: bytes, a: int, b: int, c: int, d: int) -> bytes:
     return data[:at] + packed + data[at + len(packed) :]
 
 
-def _with_edit_start(data: bytes, frames: int) -> bytes:
-    """An mp4 file whose one edit begins some frames later (ISO/IEC 14496-12, 8.6.6)."""
+def _with_edits(data: bytes, edits: Sequence[tuple[int, int]]) -> bytes:
+    """An mp4 file with another edit list (ISO/IEC 14496-12, 8.6.6), behind its frames: their places stay."""
     at = data.index(b"elst") + 4
-    _, count, duration, time, rate = struct.unpack_from(">IIIii", data, at)
-    assert count == 1
-    media_header = data.index(b"mdhd") + 4
-    (scale,) = struct.unpack_from(">I", data, media_header + 12)
-    edit = struct.pack(">IIIii", 0, 1, duration - frames * 40, time + frames * scale // 25, rate)
-    return data[:at] + edit + data[at + len(edit) :]
+    _, count, _, time, rate = struct.unpack_from(">IIIii", data, at)
+    assert count == 1 and data.index(b"mdat") < at
+    (scale,) = struct.unpack_from(">I", data, data.index(b"mdhd") + 16)
+    new = struct.pack(">II", 0, len(edits))
+    for first, frames in edits:  # durations count milliseconds
+        new += struct.pack(">Iii", frames * 40, -1 if first < 0 else time + first * scale // 25, rate)
+    changed = bytearray(data)
+    for name in (b"moov", b"trak", b"edts", b"elst"):
+        start = data.index(name) - 4
+        (size,) = struct.unpack_from(">I", data, start)
+        struct.pack_into(">I", changed, start, size + len(new) - 20)
+    return bytes(changed[:at]) + new + data[at + 20 :]
 
 
 def truncated(video: Video, share: float = 0.7) -> Video:
@@ -123,7 +141,7 @@ def truncated(video: Video, share: float = 0.7) -> Video:
 def write_video(folder: Path, name: str, video: Video | None = None) -> str:
     """Writes one of `VIDEOS`, or a video of one's own; returns its path."""
     video = VIDEOS[name] if video is None else video
-    path = folder / f"{name.replace(' ', '_')}.{_EXTENSIONS[video.container]}"
+    path = folder / f"{name.replace(' ', '_')}.{EXTENSIONS[video.container]}"
     path.write_bytes(_made(name) if video is VIDEOS.get(name) else make_video(video))
     return str(path)
 
@@ -168,7 +186,7 @@ def _sample_bytes(name: str) -> int:
     return 2 if "10le" in name else 3 if name == "rgb24" else 1
 
 
-_EXTENSIONS = {"mp4": "mp4", "matroska": "mkv", "webm": "webm", "avi": "avi", "mov": "mov", "mpegts": "ts"}
+EXTENSIONS = {"mp4": "mp4", "matroska": "mkv", "webm": "webm", "avi": "avi", "mov": "mov", "mpegts": "ts"}
 
 #: Frames that are shown for 1 to 7 units: a variable frame rate.
 _UNEVEN = tuple(np.cumsum([1 + (k * k + 3 * k) % 7 for k in range(90)]).tolist())
@@ -183,8 +201,18 @@ VIDEOS: dict[str, Video] = {
     "h264 mp4 one key frame": Video("mp4", "libx264", {"x264-params": "bframes=3:keyint=infinite"}, key_distance=999),
     "h264 mp4 variable rate": Video("mp4", "libx264", _X264, times=_UNEVEN),
     "h264 mp4 start offset": Video("mp4", "libx264", _X264, times=tuple(range(50, 140))),
-    "h264 mp4 edit list": Video("mp4", "libx264", _X264, edit_start=17),
-    "h264 mp4 edit list without b-frames": Video("mp4", "libx264", {"x264-params": "bframes=0"}, edit_start=41),
+    "h264 mp4 edit list": Video("mp4", "libx264", _X264, edits=((17, 73),)),
+    "h264 mp4 edit list without b-frames": Video("mp4", "libx264", {"x264-params": "bframes=0"}, edits=((41, 49),)),
+    "h264 mp4 edit list with an early end": Video("mp4", "libx264", _X264, edits=((9, 60),)),
+    "h264 mp4 edit list with an empty edit": Video("mp4", "libx264", _X264, edits=((-1, 25), (0, 90))),
+    "h264 mp4 edit list with a gap": Video("mp4", "libx264", _X264, edits=((5, 30), (50, 35))),
+    "hevc mp4 edit list": Video("mp4", "libx265", _X265, edits=((-1, 10), (17, 50))),
+    "mpeg4 mp4 edit list": Video("mp4", "mpeg4", {"bf": "2"}, edits=((7, 70),)),
+    "av1 mp4 edit list": Video("mp4", "libsvtav1", {"preset": "12"}, edits=((33, 40),)),
+    # The frames that these lists leave out have timestamps of frames that they show.
+    "mpeg4 mp4 edit list of parts": Video("mp4", "mpeg4", {"bf": "0"}, count=85, edits=((-1, 39), (1, 7), (13, 16))),
+    "mpeg4 mp4 edit list of parts with b-frames": Video("mp4", "mpeg4", {"bf": "2"}, edits=((37, 13), (81, 7))),
+    "h264 mp4 edit list of parts": Video("mp4", "libx264", _X264, edits=((0, 3), (14, 4))),
     "h264 mp4 no edit list": Video("mp4", "libx264", _X264, muxer={"use_editlist": "0"}),
     "h264 mp4 fragments": Video("mp4", "libx264", _X264, muxer={"movflags": "frag_keyframe+empty_moov"}),
     "h264 mp4 index first": Video("mp4", "libx264", _X264, muxer={"movflags": "faststart"}),
@@ -199,12 +227,15 @@ VIDEOS: dict[str, Video] = {
     "h264 mkv": Video("matroska", "libx264", _X264),
     "h264 mkv variable rate": Video("matroska", "libx264", _X264, times=_UNEVEN),
     "h264 mkv open group": Video("matroska", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
+    "h264 mkv start offset": Video("matroska", "libx264", _X264, times=tuple(range(50, 140))),
     "h264 avi": Video("avi", "libx264", {"x264-params": "bframes=0:scenecut=0"}),
     "h264 avi b-frames": Video("avi", "libx264", _X264),
     "h264 ts": Video("mpegts", "libx264", _X264),
     "h264 ts open group": Video("mpegts", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
-    "hevc mp4": Video("mp4", "libx265", {"x265-params": "bframes=4:keyint=30:open-gop=0:log-level=none"}),
+    "h264 ts start offset": Video("mpegts", "libx264", _X264, times=tuple(range(200, 290))),
+    "hevc mp4": Video("mp4", "libx265", _X265),
     "hevc mp4 open group": Video("mp4", "libx265", {"x265-params": "bframes=4:keyint=30:open-gop=1:log-level=none"}),
+    "hevc mp4 variable rate": Video("mp4", "libx265", _X265, times=_UNEVEN),
     "hevc mkv 10 bits": Video(
         "matroska", "libx265", {"x265-params": "bframes=4:keyint=30:log-level=none"}, "yuv420p10le"
     ),
@@ -212,19 +243,31 @@ VIDEOS: dict[str, Video] = {
     "vp9 webm hidden frames": Video(
         "webm", "libvpx-vp9", {"lag-in-frames": "16", "auto-alt-ref": "1", "cpu-used": "8"}
     ),
+    "vp9 webm variable rate": Video(
+        "webm", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}, times=tuple(k + 75 for k in _UNEVEN)
+    ),
     "vp9 mkv 444": Video("matroska", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}, "yuv444p"),
     "av1 mp4": Video("mp4", "libsvtav1", {"preset": "12"}),
     "av1 webm": Video("webm", "libsvtav1", {"preset": "12"}, "yuv420p10le"),
+    "av1 webm variable rate": Video("webm", "libsvtav1", {"preset": "12"}, times=_UNEVEN),
     "mpeg4 avi": Video("avi", "mpeg4", {"bf": "0"}),
     "mpeg4 avi b-frames": Video("avi", "mpeg4", {"bf": "2"}),
     "mpeg4 mp4": Video("mp4", "mpeg4", {"bf": "2"}),
     "mpeg4 mkv": Video("matroska", "mpeg4", {"bf": "2"}),
+    "mpeg4 mkv variable rate": Video("matroska", "mpeg4", {"bf": "2"}, times=_UNEVEN),
     "mjpeg avi": Video("avi", "mjpeg", {}, "yuvj420p"),
     "mjpeg mov 444": Video("mov", "mjpeg", {}, "yuvj444p"),
     "mjpeg mkv 422": Video("matroska", "mjpeg", {}, "yuvj422p"),
+    "mpeg2 ts": Video("mpegts", "mpeg2video", {"bf": "2"}),
+    "mpeg2 mkv": Video("matroska", "mpeg2video", {"bf": "2"}),
     "h264rgb mkv": Video("matroska", "libx264rgb", _X264, "rgb24"),
 }
 VIDEOS |= {
     f"{name} truncated": truncated(VIDEOS[name])
-    for name in ("h264 mkv", "h264 ts", "h264 mp4 index first", "vp9 webm", "av1 webm", "mpeg4 mkv", "h264 avi")
+    for name in (
+        *("h264 mkv", "h264 mkv open group", "h264 ts", "h264 ts open group", "h264 mp4 index first", "h264 avi"),
+        *("h264 mkv variable rate", "hevc mkv 10 bits", "vp9 webm", "vp9 webm hidden frames"),
+        *("av1 webm", "mpeg4 mkv", "mpeg4 avi", "mjpeg avi", "mpeg2 ts", "mpeg2 mkv"),
+    )
 }
+VIDEOS["h264 mp4 fragments truncated"] = truncated(VIDEOS["h264 mp4 fragments"], 0.75)  # within frames

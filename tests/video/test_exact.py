@@ -16,14 +16,14 @@ import pytest
 from cuaug.codec.video import VideoDecoder
 from cuaug.codec.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import VIDEOS, plain_frames, plane_bytes, write_video
+from tests.video.support import VIDEOS, Video, plain_frames, plane_bytes, write_video
 
 ROOT = Path(__file__).parents[2]
 # FFmpeg numbers the packets of these in the order of decoding; frames share timestamps.
 WITHOUT_TIMES = {"h264 avi b-frames"}
 NAMES = [name for name in VIDEOS if name not in WITHOUT_TIMES]
 CONVERTED = {"h264rgb mkv"}
-CLIPS_EVERYDAY, CLIPS = 2, 12  # of each video: together 94 and 564
+CLIPS_EVERYDAY, CLIPS = 2, 12  # of each video: together above 130 and 800
 
 
 @functools.cache
@@ -87,6 +87,32 @@ def test_the_videos_have_what_their_names_say():
     assert len(np.unique(gaps)) > 3
 
 
+def test_edit_lists_that_give_frames_one_timestamp_are_refused(tmp_path):
+    video = Video("mp4", "mpeg4", {"bf": "2"}, count=85, edits=((8, 13), (61, 6)))
+    with pytest.raises(DecodeError, match="edit list gives several frames one timestamp"):
+        scan_video(write_video(tmp_path, "edits", video))
+
+
+def test_a_cut_frame_of_mpeg2_is_refused(tmp_path):
+    """Its decoder reports an error, and at some cuts gives what it has of the frame all the same."""
+    path, outcomes = write_video(tmp_path, "mpeg2 ts"), []
+    data, whole = Path(path).read_bytes(), dict(plain_frames(path))
+    for share in np.arange(0.35, 0.95, 0.01):
+        Path(path).write_bytes(data[: int(len(data) * share)])
+        index = scan_video(path)
+        last = len(index.pts) - 1
+        (frame,) = VideoDecoder().decode(path, index, np.array([last - 2]))
+        assert plane_bytes(frame.owner) == whole[int(index.pts[last - 2])]
+        try:
+            (frame,) = VideoDecoder().decode(path, index, np.array([last]))
+        except DecodeError:
+            outcomes.append("refused")
+            continue
+        assert plane_bytes(frame.owner) == whole[int(index.pts[last])], share
+        outcomes.append("whole")
+    assert set(outcomes) == {"refused", "whole"}
+
+
 def test_other_formats_are_converted_by_libswscale():
     """RGB becomes yuv444p10le of full range and BT.601."""
     path = _path("h264rgb mkv")
@@ -143,8 +169,6 @@ def test_damage_names_its_time(tmp_path):
 
 
 def test_another_size_in_the_middle_is_refused(tmp_path):
-    from tests.video.support import Video
-
     small = Video("mpegts", "libx264", {"x264-params": "bframes=0"}, count=30)
     large = Video("mpegts", "libx264", {"x264-params": "bframes=0"}, count=30, height=96, times=tuple(range(30, 60)))
     paths = [write_video(tmp_path, f"part {k}", video) for k, video in enumerate((small, large))]

@@ -25,7 +25,6 @@ from tests.video.support import VIDEOS, Video, write_video
 INTERPOLATION = int(Interpolation.BILINEAR) | 0x42000
 OTHER_CODECS = {
     "mpeg1 mkv": Video("matroska", "mpeg1video", count=5),
-    "mpeg2 ts": Video("mpegts", "mpeg2video", count=5),
     "h264 mp4 bt2020": Video("mp4", "libx264", {"x264-params": "colormatrix=bt2020nc"}, count=5),
     "h264 mp4 full range": Video("mp4", "libx264", {"x264-params": "fullrange=on"}, "yuv420p10le", count=5),
     "msmpeg4 avi": Video("avi", "msmpeg4", count=5),
