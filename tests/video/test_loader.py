@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -105,6 +107,41 @@ def test_damaged_videos(damaged):
     (replaced,) = load(source, on_error="replace")
     assert replaced.valid.tolist() == [True, False, True, False] and len(replaced.clips.numbers) == 4
     assert set(replaced.labels.tolist()) <= {0, 2}
+
+
+@pytest.fixture
+def zeroed(paths, tmp_path) -> list[str]:
+    """The second file's packet of frame 23, at 0.92 s, is zeros."""
+    path = tmp_path / "zeroed.mp4"
+    data = bytearray(Path(paths[1]).read_bytes())
+    with av.open(paths[1]) as container:
+        (packet,) = (p for p in container.demux(video=0) if p.pts is not None and round(p.pts * p.time_base * 25) == 23)
+        data[packet.pos : packet.pos + packet.size] = bytes(packet.size)
+    path.write_bytes(data)
+    return [paths[0], str(path), *paths[2:4]]
+
+
+def test_damage_within_a_video_names_its_path_and_time(zeroed, caplog):
+    source = videos(zeroed, frames=8, sampling="uniform")  # frames 9, 12, ..., 30
+    with pytest.raises(DecodeError, match=r"zeroed\.mp4' \(sample 1\): damaged near (0\.[89]|1\.0)\d+ s"):
+        load(source)
+    for mode, action in (("skip", "skipped"), ("replace", "replaced")):
+        told = []
+        caplog.clear()
+        with Loader(source, CHAIN, batch_size=4, seed=0, on_error=mode, error_callback=told.append) as loader:
+            (batch,) = loader
+            assert loader.stats().failed == 1
+        (error,) = told
+        assert error.path == zeroed[1] and error.index == 1
+        (near,) = re.findall(r"near (\d+\.\d+) s", error.cause)
+        assert abs(float(near) - 23 / 25) <= 0.12
+        (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+        assert message == f"{action}: {error}" and zeroed[1] in message
+        assert len(batch.images) == (3 if mode == "skip" else 4) and 1 not in batch.labels.tolist()
+    whole = videos(zeroed, frames=8, stride=1, sampling="uniform", clips_per_video=3)
+    told = []
+    load(whole, on_error="skip", error_callback=told.append)
+    assert [error.index for error in told] == [4], "the other clips of the video are sound"
 
 
 def test_short_videos(paths):
