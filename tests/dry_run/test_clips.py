@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,21 @@ def test_a_larger_clip_takes_another_block(loader_on, tmp_path, monkeypatch):
     for got, want in zip(gpu, cpu, strict=True):
         compare(got, want)
     assert seen == [2]
+
+
+def test_after_warm_up_only_images_take_memory(loader_on, paths, fake, monkeypatch):
+    """On the device, each batch's clips and labels; pinned, the labels."""
+    loader = loader_on(True, videos(paths, clips_per_video=3), CHAIN, batch_size=3, layout="NTCHW")
+    produce = CudaProducer.produce_clips
+    with monkeypatch.context() as patch:  # a slow producer: all prefetched batches wait for it, each with pinned memory
+        patch.setattr(CudaProducer, "produce_clips", lambda *a: (time.sleep(0.02), produce(*a))[1])
+        for _ in range(4):
+            loader.set_epoch(0)  # the same crops
+            list(loader)
+    fake.torch.allocations.clear()
+    loader.set_epoch(0)
+    assert len(list(loader)) == 5
+    assert sorted(fake.torch.allocations) == [("device", 3 * 4 * 3 * 24 * 24 * 4)] * 5 + [("pinned", 64)] * 5
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
