@@ -16,12 +16,13 @@ from cuaug._runtime.rank_agreement import RankAgreement
 from cuaug.arguments import flag, function, integer, one_of, seconds
 from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
+from cuaug.dataloader_attributes import DataLoaderAttributes
 from cuaug.decode_options import DecodeOptions, open_options
 from cuaug.device import resolve_device, resolve_labels_device
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.interop import type_of
 from cuaug.labels import LabelDtypes, collate
-from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
+from cuaug.migration_hints import LOADER_ARGUMENTS, suggest_arguments
 from cuaug.pipeline.clips import check_clip_options
 from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
@@ -32,7 +33,7 @@ from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout
 from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder, Stats
-from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, SamplerView, Steps, open_sampler, open_seed
+from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, Steps, open_sampler, open_seed
 from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import open_source, optional_method
 from cuaug.sources.open import Loadable
@@ -52,7 +53,7 @@ _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
 _CLIP_LAYOUTS = {"NTCHW": 1, "NCTHW": 2}
 
 
-class Loader:
+class Loader(DataLoaderAttributes):
     """Loads, decodes and augments images in batches; each iteration is one epoch.
 
     Args:
@@ -229,16 +230,6 @@ class Loader:
         super().__setattr__(name, value)
 
     @property
-    def classes(self) -> list[str] | None:
-        """Names of the class folders in label order; None where the source has none."""
-        return getattr(self.source, "classes", None)
-
-    @property
-    def class_to_idx(self) -> dict[str, int] | None:
-        """The label of each class, as in torchvision's ImageFolder; None where the source has no classes."""
-        return None if self.classes is None else {name: label for label, name in enumerate(self.classes)}
-
-    @property
     def seed(self) -> int:
         """The seed, also one that was drawn. With `seed=None`, ranks other than 0 wait for that of rank 0."""
         return self._progress.seed
@@ -247,28 +238,6 @@ class Loader:
     def epoch(self) -> int:
         """Number of the next epoch."""
         return self._progress.epoch
-
-    @property
-    def sampler(self) -> SamplerView:
-        """A DataLoader-like sampler: trainers set the epoch on it."""
-        return SamplerView(len(self._sampler), 1, self.set_epoch)
-
-    @property
-    def batch_sampler(self) -> SamplerView:
-        """A DataLoader-like batch sampler: trainers that find `sampler` expect both."""
-        return SamplerView(len(self), self.batch_size, self.set_epoch)
-
-    if not TYPE_CHECKING:  # type checkers shall refuse both
-
-        def __getattr__(self, name: str) -> Any:
-            hint = f": {LOADER_ATTRIBUTES[name]}" if name in LOADER_ATTRIBUTES else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
-
-        def __getitem__(self, index: Any) -> Any:
-            raise TypeError(
-                "a Loader makes batches and has no items: iterate over it, without a DataLoader around it; its samples "
-                "are loader.source.read(i)"
-            )
 
     def __len__(self) -> int:
         """Batches in a whole epoch, the same on every rank."""

@@ -2,6 +2,7 @@
 
 pipeline.py         what the batches of one device share
 job.py              one batch: its states, and its damaged samples
+task_steps.py       tasks of a batch on worker threads, step by step
 cpu.py, cuda.py     decoding and augmentation on each device
 reader.py           samples' bytes, headers and labels
 samples.py          a batch's samples and images, and how they become a `Batch`

@@ -27,9 +27,10 @@ from cuaug.pipeline.buffer_pool import BufferPool
 from cuaug.pipeline.clips import EncodedClip, decode_clip
 from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig
 from cuaug.pipeline.job import Job
+from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
-from cuaug.pipeline.reader import Item, PendingCacheEntry
+from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Images
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice

@@ -28,8 +28,9 @@ from cuaug.interop import dtype_of
 from cuaug.pipeline.arena import Arena, Slot
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.decode_autotune import DecodeAutotuner
+from cuaug.pipeline.pending import PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.planning import Planned
-from cuaug.pipeline.reader import Item, PendingCacheEntry, plan_shrinking
+from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Images
 from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch, StagingPool

@@ -14,11 +14,7 @@ state.
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -26,13 +22,13 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, SourceError, TransformError, without_frames
-from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig, samples_per_read
+from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.pictures import PictureExecutor
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Images, Samples
-from cuaug.pipeline.thread_pool import POLL_SECONDS, ThreadPool
-from cuaug.profiling.recorder import Recorder
+from cuaug.pipeline.task_steps import TaskSteps
+from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.targets import TargetNameError
 from cuaug.targets.label_files import put_pictures
@@ -46,7 +42,7 @@ _QUICK_NANOSECONDS = 100_000
 _MAX_REPLACEMENTS = 100
 
 
-class Job:
+class Job(TaskSteps):
     """The batch of a rank slice: `start` it, `wait` for it, `take` it.
 
     Attributes:
@@ -55,7 +51,7 @@ class Job:
     """
 
     def __init__(self, pipeline: Any, epoch: Epoch, rank_slice: RankSlice, *, parent: Job | None = None) -> None:
-        self.pipeline = pipeline
+        super().__init__(pipeline, next(pipeline.batch_numbers) if parent is None else parent.number)
         self.config: BatchConfig = pipeline.config
         self.rank_slice = rank_slice
         self._samples = Samples(epoch, rank_slice, self.config.transforms.partners if parent is None else 0)
@@ -63,19 +59,10 @@ class Job:
         self._parent = parent
         self._child: Job | None = None
         self._attempt: int = 0 if parent is None else parent._attempt + 1
-        self.number: int = next(pipeline.batch_numbers) if parent is None else parent.number
         self._on_error = self.config.on_error if parent is None else "replace"
-        self._workers: ThreadPool = pipeline.workers
-        self._recorder: Recorder = pipeline.recorder
         self._items: list[Item | None] = [None] * len(self.indices)
         self._partial: tuple[Images, NDArray[np.int64]] | None = None
         self._batch: Batch | None = None
-        self._failure: BaseException | None = None
-        self._cancelled = False
-        # Receives None when the job ends. Unlike Event.wait, `get` leaves no lock behind at a Ctrl-C.
-        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._open_tasks = 0
 
     def start(self) -> Job:
         count = len(self.indices)
@@ -89,11 +76,6 @@ class Job:
             self._forget_errors()
 
     @property
-    def ready(self) -> bool:
-        """Whether `wait` would return at once."""
-        return not self._done.empty()
-
-    @property
     def indices(self) -> NDArray[np.int64]:
         """(n,) indices of the samples; partners for batch transforms come last."""
         return self._samples.indices
@@ -102,25 +84,6 @@ class Job:
     def cancelled(self) -> bool:
         parent = self._parent
         return self._cancelled or self._workers.stopping or (parent is not None and parent.cancelled)
-
-    def wait(self, timeout_seconds: float | None = None) -> None:
-        """Waits until the job ends.
-
-        Raises:
-            LoaderError: the loader is closed; this process is a forked child; or a thread has spent more than
-                `timeout_seconds` of this wait on one sample or on finishing the batch.
-        """
-        self._workers.check()
-        watchdogs: list[Iterator[None]] = []
-        while True:
-            with contextlib.suppress(queue.Empty):
-                return self._done.get(timeout=POLL_SECONDS)
-            self._workers.check()
-            if timeout_seconds is not None and not watchdogs:
-                pools = self.pipeline.pools
-                watchdogs = [pool.watchdog(self.number, timeout_seconds, self._name_any) for pool in pools]
-            for watchdog in watchdogs:
-                next(watchdog)
 
     def check(self) -> None:
         """Raises the exception of a failed job; errors of single samples are in `failures`."""
@@ -150,43 +113,9 @@ class Job:
         batch, self._batch = self._batch, None
         return batch
 
-    def _submit_tasks(
-        self, count: int, work: Callable[[range], None], then: Callable[[], None], size: int = SAMPLES_PER_TASK
-    ) -> None:
-        """Runs work(rows) for rows 0 ... count - 1, in tasks of `size` rows, and `then()` after the last task."""
-        tasks = [range(i, min(i + size, count)) for i in range(0, count, size)]
-        self._open_tasks = len(tasks)
-
-        def run(rows: range) -> None:
-            try:
-                if not self.cancelled and self._failure is None:
-                    work(rows)
-            except BaseException as error:
-                self._failure = error
-            with self._lock:
-                self._open_tasks -= 1
-                last = self._open_tasks == 0
-            if last:
-                self.track_batch(self._workers)
-                self.run_step(then)
-
-        for rows in tasks:
-            # Earlier batches have priority: reading for later batches must not delay them.
-            self._workers.submit(partial(run, rows), self.number)
-
     def track_batch(self, pool: ThreadPool) -> None:
         """Marks the calling thread as busy with the whole batch; errors name the batch's first sample."""
         pool.track(self._recorder.at(batch=self.number, sample=int(self.indices[0])))
-
-    def run_step(self, step: Callable[[], None]) -> None:
-        """Runs the next step, unless the job has failed or is cancelled; then it ends."""
-        if self._failure is None and not self.cancelled:
-            try:
-                step()
-                return
-            except BaseException as error:
-                self._failure = error
-        self._end()
 
     def _end(self) -> None:
         """Ends the job: finished, failed or cancelled."""

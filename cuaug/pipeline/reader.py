@@ -13,9 +13,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.cache import DecodedCache, DeviceImage, EncodedCache, shrunken_size
+from cuaug.cache import DecodedCache, DeviceImage, EncodedCache
 from cuaug.codec import (
-    CpuDecoder,
     DecodedImage,
     EncodedImage,
     MultiChannelImage,
@@ -25,13 +24,12 @@ from cuaug.codec import (
     read_picture,
 )
 from cuaug.decode_options import DecodeOptions
-from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
 from cuaug.pipeline.clip_reader import ClipReader
 from cuaug.pipeline.clips import EncodedClip
 from cuaug.pipeline.label_reader import LabelReader
-from cuaug.plan import CompiledPlan, Layout, Plan, Type
+from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.profiling.recorder import Clock
 from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
@@ -42,7 +40,7 @@ from cuaug.targets.names import TargetFormat
 from cuaug.transforms import Compose
 from cuaug.transforms.pictures import refuse_pictures
 
-__all__ = ["Item", "PendingCacheEntry", "Reader", "plan_shrinking"]
+__all__ = ["Item", "Reader"]
 
 # Files that are open at once.
 _FILES_AT_ONCE = 8
@@ -52,50 +50,8 @@ _COMMON_TYPES = bytes, np.ndarray, ClipRequest
 _MAX_RECENT_PATHS = 4096
 
 
-class PendingCacheEntry:
-    """A sample for the decoded cache, planned at its size in the cache.
-
-    The sample looks the same whether the cache has room for it or not.
-
-    Attributes:
-        index: the sample's index.
-        encoded: the image to decode.
-        height, width: size in the cache, in pixels.
-    """
-
-    __slots__ = ("encoded", "height", "index", "width")
-
-    def __init__(self, index: int, encoded: EncodedImage | DecodedImage, short_side: int | None) -> None:
-        self.index, self.encoded = index, encoded
-        self.height, self.width = shrunken_size(encoded.height, encoded.width, short_side)
-
-    @property
-    def shrinks(self) -> bool:
-        return (self.height, self.width) != (self.encoded.height, self.encoded.width)
-
-    def decode(self, decoder: CpuDecoder, cache: DecodedCache) -> NDArray[np.uint8]:
-        """Decodes, shrinks and caches the image: (height, width, 3) uint8, valid until the decoder's next call."""
-        pixels = decoder.decode(self.encoded)
-        if self.shrinks:
-            try:
-                small = np.empty((self.height, self.width, 3), dtype=np.uint8)
-                CpuExecutor(plan_shrinking([self])).run(0, pixels, small.ctypes.data)
-            except MemoryError as error:
-                raise DecodeError(f"not enough memory to scale it down for the cache: {error}") from error
-            pixels = small
-        kept = cache.put(self.index, pixels)
-        return pixels if kept is None else kept
-
-
 #: A sample that can be planned.
 Item = EncodedImage | DecodedImage | PendingCacheEntry | DeviceImage | EncodedClip
-
-
-def plan_shrinking(samples: list[PendingCacheEntry]) -> CompiledPlan:
-    """The plan that scales decoded samples to their cached sizes, (height, width, 3) uint8."""
-    plan = Plan([sample.encoded.height for sample in samples], [sample.encoded.width for sample in samples])
-    plan.resize([sample.height for sample in samples], [sample.width for sample in samples])
-    return plan.compile(Type.UINT8, Layout.HWC)
 
 
 class Reader:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 from cuaug.codec import SPARE_BYTES, DecodedImage, EncodedJpeg, JpegIndex, open_jpegs
+from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.planning import Planned
-from cuaug.pipeline.reader import Item, PendingCacheEntry
+from cuaug.pipeline.reader import Item
 
 __all__ = ["StagedBatch", "StagingPool"]
 
