@@ -140,7 +140,8 @@ def write_videos(folder: Path, count: int) -> list[str]:
             stream = container.add_stream("mpeg4", rate=30)
             stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
             for t in range(60):
-                picture = np.full((80, 96, 3), (40 * number, 4 * t, 128), np.uint8)
+                picture = np.full((80, 96, 3), (40 * number, 4 * t, 0), np.uint8)
+                picture[..., 2] = 2 * np.arange(96)
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
             container.mux(stream.encode())
     return paths
@@ -152,6 +153,14 @@ def test_clips_of_videos(run, tmp_path):
     names |= {"videos": write_videos(tmp_path, 3), "network": lambda clips: clips.mean((2, 3, 4)).repeat(1, 4)[:, :10]}
     run(VIDEO)
     assert len(names["train"]) == 3 and len(names["test"]) == 30
+    assert names["crops"].shape[1:] == (3, 3, 8, 56, 56)
+    start, middle, end = names["crops"][0].flatten(1)
+    assert not torch.equal(start, middle) and not torch.equal(middle, end) and not torch.equal(start, end)
+    whole = [names["T"].Resize(56), names["finish"]]
+    (clips,) = [batch.images for batch in names["cuaug"].Loader(names["test"], whole, batch_size=30, layout="NCTHW")]
+    last = names["crops"][-1]
+    for crop, left in zip(last, (0, round((clips.shape[-1] - 56) / 2), clips.shape[-1] - 56), strict=True):
+        assert (crop - clips[-1, ..., left : left + 56]).abs().max() < 1e-5
     means = torch.stack([batch.images.mean() for batch in names["cuaug"].Loader(names["test"], names["chain"])])
     assert (names["sums"][:, 0].diff() > 0).all() and len(means) == 30, "videos become redder, one after the other"
     run(FRAMES)
