@@ -11,11 +11,14 @@ import numpy as np
 from cuaug.arguments import integer
 from cuaug.cache.limits import format_bytes
 from cuaug.codec import DecodedImage, EncodedImage, read_header
+from cuaug.codec.video_index import VideoIndex
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import open_source
 from cuaug.sources._bytes import read_bytes
 from cuaug.sources.open import Loadable
+from cuaug.sources.video_index import open_index
+from cuaug.sources.videos import ClipRequest
 
 __all__ = ["SizeEstimate", "estimate", "shrunken_size"]
 
@@ -45,7 +48,7 @@ class SizeEstimate:
         samples: number of samples that were measured.
         damaged: number of further samples that could not be read; the measured ones represent them.
         encoded_bytes: size of all files; 0 for a source of decoded arrays.
-        decoded_bytes: size of all images as (h, w, 3) uint8, at `short_side`.
+        decoded_bytes: size of all images as (h, w, 3) uint8, at `short_side`; of clips, of all their frames.
         short_side: in pixels; None: full size.
     """
 
@@ -60,8 +63,8 @@ class SizeEstimate:
         side = "in full size" if self.short_side is None else f"at short side {self.short_side}"
         damaged = f"; {self.damaged} more are damaged" if self.damaged else ""
         return (
-            f"{self.count:,} images: {format_bytes(self.encoded_bytes)} encoded, "
-            f"{format_bytes(self.decoded_bytes)} decoded {side} (from {self.samples:,} samples{damaged})"
+            f"{self.count:,} samples: {format_bytes(self.encoded_bytes)} encoded, "
+            f"{format_bytes(self.decoded_bytes)} decoded {side} (from {self.samples:,} of them{damaged})"
         )
 
 
@@ -87,21 +90,25 @@ def estimate(source: Loadable, short_side: int | None = None, samples: int = 256
     last_error: Exception | None = None
     for index in np.random.default_rng(seed).integers(bounds[:-1], bounds[1:]).tolist():
         try:
-            size, image = _measure(source.read(index)[0])
+            size, image, frames = _measure(source.read(index)[0])
         except (OSError, DecodeError) as error:
             damaged, last_error = damaged + 1, error
             continue
         height, width = shrunken_size(image.height, image.width, short_side)
-        encoded, decoded, measured = encoded + size, decoded + 3 * height * width, measured + 1
+        encoded, decoded, measured = encoded + size, decoded + 3 * frames * height * width, measured + 1
     if not measured:
         raise SourceError(f"source: none of {damaged} samples could be read ({last_error})") from last_error
     return SizeEstimate(count, measured, damaged, encoded * count // measured, decoded * count // measured, short_side)
 
 
-def _measure(data: Any) -> tuple[int, EncodedImage | DecodedImage]:
-    """Returns (bytes that `EncodedCache` would hold, image with height and width)."""
+def _measure(data: Any) -> tuple[int, EncodedImage | DecodedImage | VideoIndex, int]:
+    """Returns (bytes that `EncodedCache` would hold, image or video with height and width, number of frames)."""
+    if isinstance(data, ClipRequest):  # a video is kept once for all its clips
+        index = open_index(data.path)
+        clips = data.sampler.count(index.seconds, *data.frame_range(index.seconds))
+        return os.path.getsize(data.path) // clips, index, data.sampler.frames
     if isinstance(data, np.ndarray) and data.ndim > 1:
-        return 0, DecodedImage(data)
+        return 0, DecodedImage(data), 1
     if isinstance(data, (str, os.PathLike)):
         data = read_bytes(data, DEFAULT_MAX_BYTES)
-    return memoryview(data).nbytes, read_header(data, lossy=True)  # the size alone matters
+    return memoryview(data).nbytes, read_header(data, lossy=True), 1  # the size alone matters

@@ -14,6 +14,7 @@ import torch
 import cuaug
 from cuaug import ArgumentError, DecodedCache, DecodeError, EncodedCache, Loader, SourceError
 from cuaug import transforms as T
+from cuaug.cache import estimate
 from cuaug.codec.video import VideoDecoder
 from cuaug.codec.video_index import scan_video
 from cuaug.pipeline.clips import check_clip_options
@@ -143,6 +144,16 @@ def test_a_full_decoded_cache_changes_nothing(files):
     found, cache, stats = epochs(source, cache=DecodedCache(limit_bytes=2 * one_clip + 1))
     assert_equal(found, epochs(source)[0])
     assert cache.stats.samples == 2 and stats.decoded_by["cache"] == 4
+
+
+def test_estimated_sizes_are_those_of_the_caches(files):
+    source = videos(files, sampling="uniform", clips_per_video=2)
+    for side in (None, 24):
+        guess = estimate(source, side)
+        encoded, decoded = (epochs(source, cache=cache)[1].stats.bytes for cache in ("encoded", DecodedCache(side)))
+        assert (guess.count, guess.decoded_bytes) == (2 * COUNT, decoded) and abs(
+            guess.encoded_bytes - encoded
+        ) <= COUNT
 
 
 @pytest.mark.parametrize("sampling", ["random", "segments"])
