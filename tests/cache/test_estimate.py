@@ -145,4 +145,4 @@ def test_invalid_arguments_are_refused():
 def test_text():
     result = SizeEstimate(1_281_167, 256, 0, 139_100_000_000, 251_400_000_000, 256)
     assert str(result) == "1,281,167 samples: 139 GB encoded, 251 GB decoded at short side 256 (from 256 of them)"
-    assert "in full size (from 2 samples; 1 more are damaged)" in str(SizeEstimate(3, 2, 1, 5, 7, None))
+    assert "in full size (from 2 of them; 1 more are damaged)" in str(SizeEstimate(3, 2, 1, 5, 7, None))
