@@ -202,7 +202,7 @@ def _decode_here(image: str | bytes, regions: _Regions | None, options: DecodeOp
         raise DecodeError(f"not enough memory: {error}", path=path) from error
     except DecodeError as error:
         raise error.at(path, None) from error.__cause__
-    MessageLog().warn("an image in memory" if path is None else repr(path), decoder.messages.get(0, ()))
+    MessageLog().warn("an image in memory" if path is None else repr(path), decoder.lines)
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["BEST_ISA", "BYTES_DATA_OFFSET", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
+__all__ = ["BEST_ISA", "BYTES_DATA_OFFSET", "ISAS", "KERNEL_DIRECTORY", "address", "data_address", "library"]
 
 #: Instruction sets, as the library numbers them.
 ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
@@ -87,11 +87,18 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_count_scans.argtypes, lib.cuaug_count_scans.restype = [ctypes.c_char_p, i64], i64
     lib.cuaug_jpeg_index_new.argtypes, lib.cuaug_jpeg_index_new.restype = [i64, i64], pointer
     lib.cuaug_jpeg_index_delete.argtypes, lib.cuaug_jpeg_index_delete.restype = [pointer], None
-    lib.cuaug_crop_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
+    lib.cuaug_crop_jpeg.argtypes = [pointer, i64, pointer, pointer, pointer, i64, pointer]
     lib.cuaug_crop_jpeg.restype = i64
-    for name in ("cuaug_open_files", "cuaug_read_files"):
-        function = getattr(lib, name)
-        function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None
+    for name in ("file_memory_delete", "free", "pool_delete", "pool_stop"):
+        function = getattr(lib, f"cuaug_{name}")
+        function.argtypes, function.restype = [pointer], None
+    lib.cuaug_file_memory_new.argtypes, lib.cuaug_file_memory_new.restype = [], pointer
+    lib.cuaug_file_memory_chunks.argtypes, lib.cuaug_file_memory_chunks.restype = [pointer], i64
+    lib.cuaug_file_memory_release.argtypes, lib.cuaug_file_memory_release.restype = [pointer, i64, pointer], pointer
+    lib.cuaug_pool_new.argtypes, lib.cuaug_pool_new.restype = [i64], pointer
+    lib.cuaug_pool_add.argtypes = [pointer, i64, i64, i32, pointer, i64]
+    lib.cuaug_pool_next.argtypes, lib.cuaug_pool_next.restype = [pointer, i64], i64
+    lib.cuaug_pool_activity.argtypes, lib.cuaug_pool_activity.restype = [pointer, i64, pointer], None
     lib.cuaug_copy_rows.argtypes, lib.cuaug_copy_rows.restype = [pointer, i64], None
     lib.cuaug_keep_ended_threads.argtypes, lib.cuaug_keep_ended_threads.restype = [], None
     lib.cuaug_codec_version.argtypes, lib.cuaug_codec_version.restype = [pointer], i64
@@ -99,7 +106,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_codec_size.argtypes = [pointer, ctypes.c_char_p, i64, pointer]
     lib.cuaug_decoder_new.argtypes, lib.cuaug_decoder_new.restype = [pointer, ctypes.c_char_p], pointer
     lib.cuaug_decoder_delete.argtypes, lib.cuaug_decoder_delete.restype = [pointer], None
-    lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, *[pointer] * 3, i64, pointer], None
+    lib.cuaug_pays_to_crop.argtypes = [pointer, i32]
+    lib.cuaug_decode_region.argtypes = [*[pointer] * 4, i64, pointer, pointer, i64]
     lib.cuaug_capture_begin.argtypes, lib.cuaug_capture_begin.restype = [], None
     lib.cuaug_capture_end.argtypes, lib.cuaug_capture_end.restype = [pointer, i64], i64
     lib.cuaug_apply_orientation.argtypes = [pointer, i64, i64, i64, i32, pointer]
@@ -159,6 +167,11 @@ def address(array: NDArray[Any]) -> int:
     except (TypeError, ValueError):  # not contiguous, or read-only
         pass
     return int(array.ctypes.data)  # takes twice as long
+
+
+def data_address(data: bytes | NDArray[Any]) -> int:
+    """Address of the first byte of bytes, or of an array."""
+    return id(data) + BYTES_DATA_OFFSET if isinstance(data, bytes) else address(data)
 
 
 #: The loaded library. CUAUG_KERNEL_LIBRARY may name another build, such as one with a sanitizer.

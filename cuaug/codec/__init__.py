@@ -23,11 +23,13 @@ Limits:
 - nvImageCodec gives no reason for a failure. Pillow decodes such a file after all, or names the cause.
   `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` and `PIL.Image.MAX_IMAGE_PIXELS` apply then.
 
-The two decoders have the same shape:
+The decoders:
 
-    CpuDecoder.decode_batch(images, regions, index=None) -> [DecodeResult | DecodeError]        pixels in host memory
-    CudaDecoder.decode_batch(images, slots, stream)      -> [None | array | DecodeError]        pixels in device slots
-    decoder.messages                                     -> {position in the batch: lines that the libraries printed}
+    CpuDecoder.decode(image, region, index=None)      -> pixels in host memory
+    CudaDecoder.decode_batch(images, slots, stream)   -> [None | array | DecodeError], pixels in device slots
+
+The loader's batches on the CPU are decoded by the same native code as `CpuDecoder`, without Python: see
+kernels/cpu/batch_work.h.
 
 image.py           `EncodedImage`, `DecodedImage`, `read_header`
 sniff.py           format, EXIF orientation and JPEG markers, from the first bytes
@@ -60,6 +62,7 @@ from cuaug.codec.image import (
     DecodedImage,
     EncodedImage,
     EncodedJpeg,
+    jpegs_of,
     open_jpegs,
     read_header,
     read_jpeg_headers,
@@ -68,13 +71,15 @@ from cuaug.codec.image import (
 from cuaug.codec.jpeg_crop import SPARE_BYTES, JpegIndex
 from cuaug.codec.loss import pil_to_rgb8
 from cuaug.codec.masks import decode_mask, mask_array
-from cuaug.codec.messages import MessageLog
+from cuaug.codec.messages import MessageLog, split_lines
 from cuaug.codec.multichannel import MultiChannelImage
 from cuaug.codec.picture import PICTURE_MODES, read_picture
-from cuaug.codec.sniff import file_format
+from cuaug.codec.sniff import MAX_FULL_SCANS, MAX_SCANS, file_format
 
 __all__ = [
     "DEFAULT_LOAD_HINT",
+    "MAX_FULL_SCANS",
+    "MAX_SCANS",
     "PICTURE_MODES",
     "SPARE_BYTES",
     "CpuDecoder",
@@ -93,6 +98,7 @@ __all__ = [
     "fastest_paths",
     "file_format",
     "gpu_decodes",
+    "jpegs_of",
     "load_codec",
     "mask_array",
     "nv",
@@ -102,5 +108,6 @@ __all__ = [
     "read_jpeg_headers",
     "read_other_header",
     "read_picture",
+    "split_lines",
     "thread_decoder",
 ]

@@ -1,4 +1,4 @@
-"""nvImageCodec on the CPU, through its C interface: a thread takes the GIL once per batch.
+"""nvImageCodec on the CPU, through its C interface.
 
 The Python interface, which the GPU decoders use (`_nvimgcodec.py`), takes the GIL several times per image, and loading
 it may create a CUDA context. This module loads the CPU decoders alone.
@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.messages import TEXT_BYTES, split_lines
 from cuaug.errors import DeviceError
 
-__all__ = ["FROM_CROP", "FROM_FILE", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
+__all__ = ["FROM_CROP", "FROM_FILE", "Decoded", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
 
 # In the order of `Functions` in kernels/jpeg/nvimgcodec.h.
 FUNCTIONS = (
@@ -131,6 +131,24 @@ def stored_size(data: bytes) -> tuple[int, int] | None:
     return height, width
 
 
+class Decoded(NamedTuple):
+    """Where a decoded region lies.
+
+    Attributes:
+        status: FROM_FILE, FROM_CROP or 0 if it failed.
+        offset: of the region's first pixel, in the memory.
+        pitch: bytes between rows.
+        needed: bytes of memory; with less it fails.
+        lines: that the libraries printed.
+    """
+
+    status: int
+    offset: int
+    pitch: int
+    needed: int
+    lines: list[str]
+
+
 class NativeDecoder:
     """Decodes in the calling thread; one thread at a time may use it.
 
@@ -149,26 +167,17 @@ class NativeDecoder:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a decoder is memory of this process: it can be neither copied nor pickled")
 
-    def decode(
-        self, requests: Sequence[tuple[int, ...]], index: JpegIndex | None = None
-    ) -> list[tuple[int, tuple[int, int, int, int], list[str]]]:
-        """Decode images, or regions of them.
+    def decode(self, row: NDArray[np.int64], index: JpegIndex | None, memory: NDArray[np.uint8]) -> Decoded:
+        """Decode a region of an image.
 
         Args:
-            requests: rows of `Request` (kernels/jpeg/decode.h). The caller keeps the memory behind their addresses.
-                A cropped JPEG is decoded whole if its pixels fit, else its region alone.
+            row: an `EncodedRegion` (kernels/jpeg/decode_region.h). The caller keeps the file behind its address.
             index: entry points for JPEGs without restart markers.
-
-        Returns:
-            Per image: FROM_FILE, FROM_CROP or 0 if it failed; the (top, left, bottom, right) that was decoded, which
-            contains the region; the lines that the libraries printed.
+            memory: receives the pixels.
         """
-        if not requests:
-            return []
-        rows: NDArray[np.int64] = np.array(requests, dtype=np.int64)
-        n, statuses = len(rows), np.empty(len(rows), dtype=np.uint8)
-        text, lengths = np.empty((n, TEXT_BYTES), dtype=np.uint8), np.empty(n, dtype=np.int64)
-        handle, printed = None if index is None else index.handle, (address(text), TEXT_BYTES, address(lengths))
-        library.cuaug_decode(self._handle, address(rows), n, handle, address(statuses), *printed)
-        lines = [split_lines(text[i, :length].tobytes()) if length else [] for i, length in enumerate(lengths.tolist())]
-        return list(zip(statuses.tolist(), map(tuple, rows[:, 4:8].tolist()), lines, strict=True))
+        out, text = (ctypes.c_int64 * 4)(), ctypes.create_string_buffer(TEXT_BYTES)
+        handle = None if index is None else index.handle
+        target = address(memory), len(memory), out, text, TEXT_BYTES
+        status = library.cuaug_decode_region(self._handle, address(row), handle, *target)
+        offset, pitch, needed, length = out
+        return Decoded(status, offset, pitch, needed, split_lines(text.raw[:length]) if length else [])

@@ -189,4 +189,4 @@ class CudaDecoder:
             outcome = decoder.decode_new(image)
         except DecodeError as error:
             outcome = error.with_traceback(None)  # its frames hold the image
-        return outcome, decoder.messages.get(0, [])
+        return outcome, decoder.lines

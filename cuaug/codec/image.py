@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.native import address, data_address, library
 from cuaug.codec._nvimgcodec import open_streams
 from cuaug.codec._nvimgcodec_c import stored_size
 from cuaug.codec._pillow import pillow_decode, pillow_open, pillow_orientation
 from cuaug.codec.avif import AVIF_BRANDS, as_still_avif
-from cuaug.codec.exif import Region, orient_region
+from cuaug.codec.exif import Region
 from cuaug.codec.jpeg2000 import CODESTREAM, check_jpeg2000
-from cuaug.codec.jpeg_crop import JpegIndex, crop_jpeg, is_worth_cropping
+from cuaug.codec.jpeg_crop import JpegIndex, crop_jpeg
 from cuaug.codec.loss import check_frames, check_pages, check_samples, log_alpha
 from cuaug.codec.messages import capture_stderr
 from cuaug.codec.sniff import (
@@ -41,6 +42,7 @@ __all__ = [
     "DecodedImage",
     "EncodedImage",
     "EncodedJpeg",
+    "jpegs_of",
     "open_jpegs",
     "pillow_header",
     "read_header",
@@ -59,9 +61,6 @@ _UNOPENED = object()
 
 _MIN_TILE_LIMIT = 1 << 20
 """Pixels that tiles and frames may have, however small `max_pixels` is: a tile may be larger than its image."""
-
-_MIN_BYTES_SAVED = 8192
-"""Bytes of a JPEG that a crop must leave out to pay for its checksum and its copy; else the index is not asked."""
 
 
 class EncodedImage:
@@ -98,30 +97,24 @@ class EncodedImage:
         return self._data
 
     @property
-    def stored_size(self) -> tuple[int, int]:
-        """(height, width) as stored, before the EXIF orientation."""
-        return (self.width, self.height) if swaps_axes(self._orientation) else (self.height, self.width)
-
-    @property
     def _stream(self) -> Any:
         """nvImageCodec's CodeStream for the GPU decoders, or None where Pillow decodes."""
         if self._opened is _UNOPENED:
             (self._opened,) = open_streams([self._data])
         return self._opened
 
-    def to_stored(self, region: Region) -> Region:
-        """Map a displayed region to the stored image."""
-        if self._orientation == 1:
-            return region
-        return orient_region(region, (self.height, self.width), self._orientation, inverse=True)
+    def region_row(self, region: Region) -> tuple[int, ...]:
+        """The `EncodedRegion` (kernels/jpeg/decode_region.h) of a displayed region; keep the image while it is used."""
+        size = self.height, self.width
+        return (
+            data_address(self._data), len(self._data), *size, self._orientation, self.restart_interval,
+            int(self.for_gpu), *region,
+        )  # fmt: skip
 
-    def is_worth_cropping(self, stored_region: Region, index: JpegIndex | None = None) -> bool:
-        """Whether a JPEG crop for this region is possible and leaves out enough bytes to pay for itself."""
-        y0, x0, y1, x1 = stored_region
-        if not (self.restart_interval or (index and self.for_gpu)) or min(y1 - y0, x1 - x0) < MIN_CROP_SIDE:
-            return False
-        min_bytes = 0 if self.restart_interval else _MIN_BYTES_SAVED
-        return is_worth_cropping(stored_region, self.stored_size, len(self._data), min_bytes)
+    def is_worth_cropping(self, region: Region, index: JpegIndex | None = None) -> bool:
+        """Whether a JPEG crop for this displayed region is possible and leaves out enough bytes to pay for itself."""
+        row = np.array(self.region_row(region), dtype=np.int64)
+        return bool(library.cuaug_pays_to_crop(address(row), index is not None))
 
     def crop_jpeg(
         self, region: Region, index: JpegIndex | None = None, out: NDArray[np.uint8] | None = None
@@ -137,7 +130,7 @@ class EncodedImage:
             The cropped JPEG, a view of `out`, and the region within its image. None if there are no suitable restart
             markers or entry points, the crop would be the whole file, or the region is narrower than `MIN_CROP_SIDE`.
         """
-        if not self.is_worth_cropping(self.to_stored(region), index):
+        if not self.is_worth_cropping(region, index):
             return None
         crop = crop_jpeg(self._data, region, (self.height, self.width), self._orientation, index, out)
         if crop is None:
@@ -239,7 +232,19 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
         files: whole files.
         apply_exif, max_pixels: as for `read_header`.
     """
-    heights, widths, components, orientations, intervals = jpeg_headers(files, max_pixels)
+    return jpegs_of(files, jpeg_headers(files, max_pixels), apply_exif=apply_exif, max_pixels=max_pixels)
+
+
+def jpegs_of(
+    files: Sequence[Any], headers: NDArray[np.int32], *, apply_exif: bool, max_pixels: int
+) -> list[EncodedImage | None]:
+    """The images of well-formed JPEGs, by their headers from `jpeg_headers`; None for every other file.
+
+    Args:
+        files: whole files, bytes or (n,) uint8.
+        apply_exif, max_pixels: as for `read_header`.
+    """
+    heights, widths, components, orientations, intervals = headers.T.tolist()
     # Pillow decodes CMYK: some CMYK JPEGs are inverted, by a rule on which decoders disagree.
     common = [
         orientation and (count == 3 or count == 1) and 0 < height * width <= max_pixels
@@ -278,7 +283,7 @@ def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int, lossy: 
     """Read the header of a file for which `read_jpeg_headers` gave None; raises like `read_header`."""
     form = file_format(data)
     if form == "jpeg":
-        (height,), (width,), (components,), _, _ = jpeg_headers([data])
+        ((height, width, components, _, _),) = jpeg_headers([data]).tolist()
         if components:
             check_pixels(height, width, max_pixels)
     elif (orientation := exif_orientation(data, form)) is not None:

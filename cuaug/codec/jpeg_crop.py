@@ -18,11 +18,11 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.native import address, library
+from cuaug._runtime.native import address, data_address, library
 from cuaug.codec.exif import Region, orient_region
 from cuaug.codec.sniff import swaps_axes
 
-__all__ = ["SPARE_BYTES", "JpegIndex", "crop_jpeg", "is_worth_cropping"]
+__all__ = ["SPARE_BYTES", "JpegIndex", "crop_jpeg"]
 
 SPARE_BYTES = 64
 """A cropped JPEG may be larger than its file by this much: its codes are aligned differently and may need stuffing."""
@@ -49,22 +49,8 @@ class JpegIndex:
         raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")
 
 
-def is_worth_cropping(region: Region, size: tuple[int, int], file_bytes: int, min_bytes: int) -> bool:
-    """Whether cropping saves a decoder about `min_bytes` bytes or more.
-
-    Args:
-        region, size: as stored, in pixels; size is (height, width).
-        file_bytes: size of the file.
-        min_bytes: bytes that must be left out.
-    """
-    y0, x0, y1, x1 = region
-    height, width = size
-    pixels_read = y1 * width  # a decoder without the crop reads all rows down to the region's last
-    return (pixels_read - (y1 - y0) * (x1 - x0)) * file_bytes >= min_bytes * height * width
-
-
 def crop_jpeg(
-    data: bytes,
+    data: bytes | NDArray[np.uint8],
     region: Region,
     size: tuple[int, int],
     orientation: int,
@@ -74,7 +60,7 @@ def crop_jpeg(
     """Crop a JPEG to the smallest one that decodes to the same pixels of a region.
 
     Args:
-        data: the whole file.
+        data: the whole file; an array must be contiguous.
         region, size: as displayed, in pixels; size is (height, width).
         orientation: the EXIF orientation, which applies to the crop too.
         index: for files without restart markers.
@@ -88,7 +74,7 @@ def crop_jpeg(
     out = np.empty(len(data) + SPARE_BYTES, dtype=np.uint8) if out is None else out
     crop = (ctypes.c_int64 * 4)()
     corners, handle = (ctypes.c_int64 * 4)(*stored), None if index is None else index.handle
-    written = library.cuaug_crop_jpeg(data, len(data), corners, handle, address(out), len(out), crop)
+    written = library.cuaug_crop_jpeg(data_address(data), len(data), corners, handle, address(out), len(out), crop)
     if not written:
         return None
     y0, x0, y1, x1 = stored

@@ -23,6 +23,7 @@ from struct import Struct
 from struct import error as StructError
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 
@@ -99,18 +100,16 @@ def webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def jpeg_headers(
-    files: Sequence[bytes], max_pixels: int = 1 << 48
-) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+def jpeg_headers(files: Sequence[bytes], max_pixels: int = 1 << 48) -> NDArray[np.int32]:
     """Parse the markers of JPEGs, all in one call without the GIL.
 
     A marker that is not allowed in a scan makes nvImageCodec 0.9.0 return an image that is gray from there on, as a
     success; Pillow refuses the file. So the parser follows the markers up to the last one.
 
     Returns:
-        Heights, widths, component counts, orientations and restart intervals, one value per file. Sizes are as stored;
-        intervals are in MCUs, 0 without restart markers. The orientation is 0 for a file that is no JPEG, whose EXIF or
-        markers no encoder writes, or that exceeds `MAX_SCANS` or scans * pixels > `MAX_FULL_SCANS` * `max_pixels`.
+        (n, 5): heights, widths, component counts, orientations and restart intervals. Sizes are as stored; intervals
+        are in MCUs, 0 without restart markers. The orientation is 0 for a file that is no JPEG, whose EXIF or markers
+        no encoder writes, or that exceeds `MAX_SCANS` or scans * pixels > `MAX_FULL_SCANS` * `max_pixels`.
     """
     n = len(files)
     # A ctypes array would also hold a reference to each file, which takes half a microsecond; `files` holds them.
@@ -119,8 +118,7 @@ def jpeg_headers(
     headers = np.empty((n, 5), dtype=np.int32)
     max_work = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
     library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, max_work, address(headers))
-    heights, widths, components, orientations, intervals = headers.T.tolist()
-    return heights, widths, components, orientations, intervals
+    return headers
 
 
 def count_scans(data: bytes) -> int:
@@ -130,7 +128,7 @@ def count_scans(data: bytes) -> int:
 
 
 def _jpeg(data: bytes) -> int | None:
-    return jpeg_headers([data])[3][0] or None
+    return int(jpeg_headers([data])[0, 3]) or None
 
 
 def _only_upright(exif: bytes | None) -> int | None:

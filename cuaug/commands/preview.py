@@ -168,7 +168,7 @@ def _read(source: Source, index: int) -> _Sample:
     except DecodeError as error:
         raise error.at(path, None) from error
     finally:
-        MessageLog().warn(repr(path), decoder.messages.get(0, []))
+        MessageLog().warn(repr(path), decoder.lines)
     return _Sample(path, pixels, label if holds_targets(label) else None)
 
 

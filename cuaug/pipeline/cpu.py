@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from cuaug._runtime.cpu_limits import own_memory
 from cuaug._runtime.native import address
 from cuaug.codec import (
-    CpuDecoder,
     DecodedImage,
     DecodeResult,
     EncodedImage,
@@ -27,6 +26,7 @@ from cuaug.pipeline.buffer_pool import BufferPool
 from cuaug.pipeline.clips import EncodedClip, decode_clip
 from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig
 from cuaug.pipeline.job import Job
+from cuaug.pipeline.native_work import SampleRuns, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
@@ -82,83 +82,150 @@ class _CpuJob(Job):
             tables, views = planned.tables, planned.stacks.count
             outputs = self.pipeline.buffer_pool.empty(planned.stacks.shapes, dtype_of(tables.target_type))
             images = Images(outputs, planned.stacks.views)
-            executors = [CpuExecutor(compiled) for compiled in (tables, *planned.others)]
+            compiled = (tables, *planned.others)
             regions = cast(list[Region], planned.regions().tolist())
-            addresses = [planned.stacks.addresses(outputs, 3 * group).tolist() for group in range(len(executors))]
-
-        def decode_and_augment(task: range) -> None:
-            decoder = thread_decoder(self.config.fancy_upsampling)
-            with self._recorder.at(batch=self.number) as clock:
-                self._workers.track(clock)
-                for rows in self._decode_groups(task, items):
-                    if self.cancelled:
-                        return
-                    group = positions[rows.start : rows.stop].tolist()
-                    indices = self.indices[group].tolist()
-                    clock.at_samples("decode", indices)
-                    results = self._decode(decoder, [items[i] for i in rows], [regions[i] for i in rows])
-                    for i, lines in decoder.messages.items():
-                        self.warn(group[i], lines)
-                    clock.at_samples("augment", indices)
-                    runs: list[list[tuple[int, int, int, int, int, int]]] = [[] for _ in executors]
-                    for i, k, result in zip(rows, group, results, strict=True):
-                        if isinstance(result, DecodeError):
-                            self.add_error(k, result)
-                            continue
-                        pixels, decoded_by, in_part = result
-                        clock.count("parts", in_part)
-                        if isinstance(items[i], DecodedImage):
-                            decoded_by = self.config.reader.origin_of_decoded
-                        clock.count(("decoded_by", decoded_by))
-                        # The first row's address: `pixels` has gaps if the decoder decoded more than the region.
-                        sources = [address(frame[0]) for frame in (pixels if pixels.ndim == 4 else (pixels,))]
-                        pitch, (y, x, _, _), skipped = pixels.strides[-3], regions[i], 0
-                        for own_runs, targets in zip(runs, addresses, strict=True):  # a group of channels each
-                            for image, source in enumerate(sources, i * len(sources)):
-                                own_runs += [
-                                    (row, source + skipped, pitch, y, x, targets[row])
-                                    for row in range(image * views, (image + 1) * views)
-                                ]
-                            skipped += getattr(items[i], "group_bytes", 0)
-                    for executor, own_runs in zip(executors, runs, strict=True):
-                        for row in executor.run_samples(own_runs, max_pixels=self.config.max_pixels):
-                            k = int(positions[row // planned.rows_per_sample])
-                            self.add_error(k, DecodeError(_TOO_MUCH_MEMORY))
-                    results.clear()
+            targets = [planned.stacks.addresses(outputs, 3 * group) for group in range(len(compiled))]
+            run = _Run(positions, items, regions, planned, [CpuExecutor(each) for each in compiled], targets)
 
         def finish() -> None:
             self.finish_run(images.of_loader(planned, self.config.layout), positions)
 
-        self._submit_tasks(len(items), decode_and_augment, finish, _samples_per_task(items))
+        native: list[Any] = [item if _is_native(item) and len(compiled) == 1 else None for item in items]
+        if not any(item is not None for item in native):
+            self._run_in_python(run, list(range(len(items))), {}, finish)
+            return
+        own = [i for i, item in enumerate(native) if item is not None]
+        times = Times(self.number, self.dropped, self.indices[positions[own]], ("decode", "augment"))
+        runs = SampleRuns(
+            native,
+            regions,
+            tables,
+            targets[0],
+            times,
+            views=views,
+            index=self.pipeline.index,
+            fancy_upsampling=self.config.fancy_upsampling,
+            max_pixels=self.config.max_pixels,
+        )
+        self.submit_native(runs.work, lambda: self._finish_native(run, runs, times, finish))
 
-    def _decode_groups(self, task: range, items: Sequence[Item]) -> list[range]:
-        """Splits a task into groups that are decoded in one call, and then augmented in one call.
+    def _finish_native(self, run: _Run, runs: SampleRuns, times: Times, then: Callable[[], None]) -> None:
+        """Counts what native work has done; Python does the rest."""
+        times.record(self._recorder, self._workers.name)
+        counts = np.bincount(runs.statuses, minlength=4).tolist()
+        numbers = {"parts": counts[2], ("decoded_by", "cpu"): counts[1] + counts[2]}
+        numbers["decoded_by", self.config.reader.origin_of_decoded] = counts[3]
+        self._recorder.add({name: number for name, number in numbers.items() if number})
+        for i in runs.lacking_memory:
+            self.add_error(int(run.positions[i]), DecodeError(_TOO_MUCH_MEMORY))
+        lines = runs.lines()
+        failed = {runs.positions[i] for i in np.flatnonzero(runs.statuses == 0).tolist()}
+        for i in lines.keys() - failed:
+            self.warn(int(run.positions[i]), lines[i])
+        done = set(runs.positions) - failed
+        rest = [i for i in range(len(run.items)) if i not in done] if len(done) < len(run.items) else []
+        self._run_in_python(run, rest, {i: lines.get(i, []) for i in failed}, then)
 
-        A thread waits for the GIL once per group, which takes long with many threads. With few threads, small groups
-        are faster: the kernels find the pixels in the processor's cache.
+    def _run_in_python(
+        self, run: _Run, rest: list[int], failed: dict[int, list[str]], then: Callable[[], None]
+    ) -> None:
+        """Decodes and augments some items by tasks, then calls `then()`.
+
+        Args:
+            failed: items that nvImageCodec could not decode, and what it printed; Pillow tries them.
         """
-        size = min(len(task), self._workers.threads)
-        if any(isinstance(items[i], PendingCacheEntry) for i in task):
-            size = 1  # its pixels may be in the decoder's memory until the next call
-        if isinstance(items[task.start], EncodedClip):
-            size = 1
-        return [task[begin : begin + size] for begin in range(0, len(task), size)]
 
-    def _decode(
-        self, decoder: CpuDecoder, items: Sequence[Item], regions: Sequence[Region]
-    ) -> list[DecodeResult | DecodeError]:
-        """Decodes the regions of a group; a PendingCacheEntry is a group of its own."""
-        (first, *others) = items
-        if isinstance(first, EncodedClip):
-            return [decode_clip(first, regions[0])]
-        if not isinstance(first, PendingCacheEntry):
-            return decoder.decode_batch(
-                cast(Sequence[EncodedImage | DecodedImage], items), regions, index=self.pipeline.index
-            )
-        assert self.config.reader.decoded is not None and not others
-        y0, x0, y1, x1 = regions[0]
-        try:
-            pixels = first.decode(decoder, self.config.reader.decoded)
-        except DecodeError as error:
-            return [error]
-        return [DecodeResult(pixels[y0:y1, x0:x1], decoder.decoded_by)]
+        def decode_and_augment(rows: range) -> None:
+            with self._recorder.at(batch=self.number) as clock:
+                self._workers.track(clock)
+                for i in rest[rows.start : rows.stop]:
+                    if self.cancelled:
+                        return
+                    k = int(run.positions[i])
+                    clock.at("decode", int(self.indices[k]))
+                    try:
+                        if i in failed:
+                            pixels, decoded_by = self._decode_with_pillow(run, i, failed[i])
+                        else:
+                            pixels, decoded_by = self._decode(run, i)
+                    except DecodeError as error:
+                        self.add_error(k, error.with_traceback(None))
+                        continue
+                    clock.count(("decoded_by", decoded_by))
+                    clock.at("augment", int(self.indices[k]))
+                    if run.augment(i, pixels, self.config.max_pixels):
+                        self.add_error(k, DecodeError(_TOO_MUCH_MEMORY))
+
+        if rest:
+            self._submit_tasks(len(rest), decode_and_augment, then, _samples_per_task([run.items[i] for i in rest]))
+        else:
+            then()
+
+    def _decode_with_pillow(self, run: _Run, i: int, lines: list[str]) -> DecodeResult:
+        outcome, more_lines = cast(EncodedImage, run.items[i]).decode_with_pillow(run.regions[i])
+        if lines + more_lines:
+            self.warn(int(run.positions[i]), lines + more_lines)
+        if isinstance(outcome, DecodeError):
+            raise outcome
+        return DecodeResult(outcome, "pillow")
+
+    def _decode(self, run: _Run, i: int) -> DecodeResult:
+        """Decodes the region of an item that needs Python.
+
+        Raises:
+            DecodeError: it cannot be decoded.
+        """
+        item, region = run.items[i], run.regions[i]
+        if isinstance(item, EncodedClip):
+            result = decode_clip(item, region)
+            if isinstance(result, DecodeError):
+                raise result
+            return result
+        if isinstance(item, EncodedImage):
+            return self._decode_with_pillow(run, i, [])
+        y0, x0, y1, x1 = region
+        if isinstance(item, DecodedImage):
+            return DecodeResult(item.array[y0:y1, x0:x1], self.config.reader.origin_of_decoded)
+        assert isinstance(item, PendingCacheEntry) and self.config.reader.decoded is not None
+        decoder = thread_decoder(self.config.fancy_upsampling)
+        pixels = item.decode(decoder, self.config.reader.decoded)
+        if decoder.lines:
+            self.warn(int(run.positions[i]), decoder.lines)
+        return DecodeResult(pixels[y0:y1, x0:x1], decoder.decoded_by)
+
+
+class _Run(NamedTuple):
+    """What the samples of a batch are decoded from, and augmented by.
+
+    Attributes:
+        positions: (n,) in the batch.
+        executors, targets: one for each group of up to three channels.
+    """
+
+    positions: NDArray[np.int64]
+    items: Sequence[Item]
+    regions: Sequence[Region]
+    planned: Planned
+    executors: Sequence[CpuExecutor]
+    targets: Sequence[NDArray[np.uint64]]
+
+    def augment(self, i: int, pixels: NDArray[np.uint8], max_pixels: int) -> bool:
+        """Runs all rows of an item. Returns whether they need more memory than allowed, or than there is."""
+        # The first row's address: `pixels` has gaps if the decoder decoded more than the region.
+        sources = [address(frame[0]) for frame in (pixels if pixels.ndim == 4 else (pixels,))]
+        pitch, (y, x, _, _), skipped = pixels.strides[-3], self.regions[i], 0
+        views, failed = self.planned.stacks.count, False
+        for executor, targets in zip(self.executors, self.targets, strict=True):
+            runs = [
+                (row, source + skipped, pitch, y, x, int(targets[row]))
+                for image, source in enumerate(sources, i * len(sources))
+                for row in range(image * views, (image + 1) * views)
+            ]
+            failed |= bool(executor.run_samples(runs, max_pixels=max_pixels))
+            skipped += getattr(self.items[i], "group_bytes", 0)
+        return failed
+
+
+def _is_native(item: Item) -> bool:
+    """Whether native code decodes and augments it."""
+    return type(item) is DecodedImage or (isinstance(item, EncodedImage) and not item.for_pillow)

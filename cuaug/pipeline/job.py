@@ -1,15 +1,15 @@
 """One batch on its way through the pipeline: its states, and its damaged samples.
 
     state       method             next state
-    submitted   start              reading: tasks run `_read`
-    reading     _plan              planning; also `_move_targets`, if the labels hold targets
-    planning    _run               running: each device decodes and augments
-    running     finish_run         finished, or filling if replacements are needed
+    submitted   start              fetching: tasks run `_fetch`, which asks the source
+    fetching    _read              reading: files, and headers of JPEGs, without Python
+    reading     _make_items        planning, once tasks have made the items that need Python
+    planning    _plan              running; also `_move_targets`, if the labels hold targets
+    running     _run, finish_run   finished, or filling if replacements are needed; each device has its `_run`
     filling     _finish_filling    finished, once a child job has made the replacements' images
     any state   _end               finished, failed (an exception) or cancelled (`cancel`, or a closed loader)
 
-Reading, moving targets and, on the CPU, running are tasks on worker threads. The last task of a state starts the next
-state.
+The work of a state consists of tasks or native work on worker threads. Whoever finishes it starts the next state.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, SourceError, TransformError, without_frames
 from cuaug.pipeline.config import BatchConfig, samples_per_read
+from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pictures import PictureExecutor
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reader import Item
@@ -60,18 +61,23 @@ class Job(TaskSteps):
         self._child: Job | None = None
         self._attempt: int = 0 if parent is None else parent._attempt + 1
         self._on_error = self.config.on_error if parent is None else "replace"
+        self._data: list[Any] = [None] * len(self.indices)
         self._items: list[Item | None] = [None] * len(self.indices)
         self._partial: tuple[Images, NDArray[np.int64]] | None = None
         self._batch: Batch | None = None
+        if parent is not None:
+            self.dropped = parent.dropped
 
     def start(self) -> Job:
         count = len(self.indices)
-        self._submit_tasks(count, self._read, self._plan, samples_per_read(count, self._workers.threads))
+        one_task = self.config.reader.only_names_files
+        size = count if one_task else samples_per_read(count, self._workers.threads)
+        self._submit_tasks(count, self._fetch, self._read, size)
         return self
 
     def cancel(self) -> None:
         """Drops the batch; tasks that have not begun do not run."""
-        self._cancelled = True
+        self.dropped[0] = 1
         if self.ready:
             self._forget_errors()
 
@@ -82,8 +88,7 @@ class Job(TaskSteps):
 
     @property
     def cancelled(self) -> bool:
-        parent = self._parent
-        return self._cancelled or self._workers.stopping or (parent is not None and parent.cancelled)
+        return bool(self.dropped[0]) or self._workers.stopping
 
     def check(self) -> None:
         """Raises the exception of a failed job; errors of single samples are in `failures`."""
@@ -120,7 +125,7 @@ class Job(TaskSteps):
     def _end(self) -> None:
         """Ends the job: finished, failed or cancelled."""
         cancelled = self.cancelled
-        self._items = []  # releases the encoded images
+        self._data = self._items = []  # releases the encoded images
         parent, self._parent = self._parent, None  # breaks the cycle: the garbage collector would free it too late
         if parent is not None and (cancelled or self._failure is not None):
             parent._failure = self._failure
@@ -128,7 +133,7 @@ class Job(TaskSteps):
             self._forget_errors()
         if not cancelled:
             self._done.put(None)
-        if cancelled or self._cancelled:  # but not if the loader is closed meanwhile: a consumer may still ask
+        if cancelled or self.dropped[0]:  # but not if the loader is closed meanwhile: a consumer may still ask
             self._forget_errors()
 
     def _forget_errors(self) -> None:
@@ -161,38 +166,77 @@ class Job(TaskSteps):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self, positions: range) -> None:
-        """Reads bytes, labels and headers of some samples."""
+    def _fetch(self, positions: range) -> None:
+        """Asks the source for some samples: their bytes, paths or arrays, and labels."""
         reader, labels = self.config.reader, self._samples.labels
         with self._recorder.at(batch=self.number) as clock:
             self._workers.track(clock)
-            indices, data = self.indices[positions.start : positions.stop].tolist(), []
-            for k, index in zip(positions, indices, strict=True):
+            for k, index in zip(positions, self.indices[positions.start : positions.stop].tolist(), strict=True):
                 if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
                     return
-                fetched = None
                 try:
-                    fetched, labels[k] = reader.fetch(index)
+                    self._data[k], labels[k] = reader.fetch(index)
                 except DecodeError as error:
                     self.add_error(k, error)
-                data.append(fetched)
-            errors = reader.read_files(indices, data, clock, lambda: self.cancelled)
-            if self.cancelled:
-                return
-            clock.at("parse")
-            task_labels = labels[positions.start : positions.stop]
-            draws = self._samples.draw_clips(positions, reader.clip_sampler)
-            items = reader.parse(indices, data, task_labels, clock, errors, draws)
-            self._items[positions.start : positions.stop] = items
+            clock.count("begun", len(positions))
+
+    def _read(self) -> None:
+        """Reads files and the headers of JPEGs."""
+        times = Times(self.number, self.dropped, self.indices, ("read", "parse"))
+        reads = self.config.reader.file_reads(self._data, times)
+        if reads is None:
+            self._make_items([None] * len(self._data))
+        else:
+            self.submit_native(reads.work, lambda: self._finish_reads(reads, times))
+
+    def _finish_reads(self, reads: FileReads, times: Times) -> None:
+        with self._recorder.at("parse", self.number):
+            times.record(self._recorder, self._workers.name)
+            files, headers = reads.finish()
+            self._data = [value if file is None else file for value, file in zip(self._data, files, strict=True)]
+            jpegs = self.config.reader.common_jpegs(self._data, headers)
+        self._make_items(jpegs)
+
+    def _make_items(self, jpegs: list[Item | None]) -> None:
+        """Makes the items that need more than a JPEG's header, in tasks, then plans.
+
+        Args:
+            jpegs: the items that are ready.
+        """
+        reader, labels = self.config.reader, self._samples.labels
+        if reader.makes_all_items or reader.labels.may_read(labels):
+            rest = [k for k, value in enumerate(self._data) if value is not None]
+        else:
+            self._items = jpegs
+            rest = [k for k, value in enumerate(self._data) if value is not None and jpegs[k] is None]
+        if not rest:
+            self._plan()
+            return
+
+        def make(rows: range) -> None:
+            positions = rest[rows.start : rows.stop]
+            with self._recorder.at("parse", batch=self.number) as clock:
+                self._workers.track(clock)
+                items, errors = reader.make_items(
+                    self.indices[positions].tolist(),
+                    [self._data[k] for k in positions],
+                    [labels[k] for k in positions],
+                    [jpegs[k] for k in positions],
+                    clock,
+                    self._samples.draw_clips(positions, reader.clip_sampler),
+                )
+            for k, item in zip(positions, items, strict=True):
+                self._items[k] = item
             if reader.clip_sampler is not None:
                 self._samples.set_clips(positions, items)
             for i in list(errors):
                 self.add_error(positions[i], errors.pop(i))  # no variable keeps it: its traceback has this frame
-            if reader.labels.may_read(task_labels):
+            if reader.labels.may_read([labels[k] for k in positions]):
                 self._read_labels(positions)
-            clock.count("begun", len(positions))
 
-    def _read_labels(self, positions: range) -> None:
+        self._submit_tasks(len(rest), make, self._plan, samples_per_read(len(rest), self._workers.threads))
+
+    def _read_labels(self, positions: Sequence[int]) -> None:
         """Reads the masks and further pictures that labels name."""
         config, samples = self.config, self._samples
         for k in positions:
@@ -214,6 +258,7 @@ class Job(TaskSteps):
     def _plan(self) -> None:
         """Plans all samples that were read, and runs the plan."""
         self.config.check()
+        self._data = []  # the items hold what they need of it
         positions = np.array([k for k, item in enumerate(self._items) if item is not None], dtype=np.int64)
         planned: Planned | None = None
         while planned is None and len(positions):

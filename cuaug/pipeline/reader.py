@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 from collections import deque
@@ -18,9 +17,8 @@ from cuaug.codec import (
     DecodedImage,
     EncodedImage,
     MultiChannelImage,
+    jpegs_of,
     read_header,
-    read_jpeg_headers,
-    read_other_header,
     read_picture,
 )
 from cuaug.decode_options import DecodeOptions
@@ -29,11 +27,12 @@ from cuaug.limits import check_bytes
 from cuaug.pipeline.clip_reader import ClipReader
 from cuaug.pipeline.clips import EncodedClip
 from cuaug.pipeline.label_reader import LabelReader
+from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.profiling.recorder import Clock
 from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes, read_files
+from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath
 from cuaug.targets.names import TargetFormat
@@ -42,8 +41,6 @@ from cuaug.transforms.pictures import refuse_pictures
 
 __all__ = ["Item", "Reader"]
 
-# Files that are open at once.
-_FILES_AT_ONCE = 8
 # Data that needs no further check.
 _COMMON_TYPES = bytes, np.ndarray, ClipRequest
 # The reader keeps the paths of the last samples, for errors, if the source cannot name them.
@@ -101,7 +98,7 @@ class Reader:
         return "source" if self.decoded is None else "cache"
 
     def fetch(self, index: int) -> tuple[Any, Any]:
-        """Reads a sample as (data, label), or as (path, label) for `read_files`.
+        """Reads a sample as (data, label), or as (path, label) for `file_reads`.
 
         Raises:
             DecodeError: the sample cannot be read.
@@ -134,38 +131,22 @@ class Reader:
             raise
         return data, label
 
-    def read_files(
-        self, indices: Sequence[int], data: list[Any], clock: Clock, cancelled: Callable[[], bool]
-    ) -> dict[int, DecodeError]:
-        """Replaces the paths in `data` by the files' bytes, or None, until `cancelled()`.
+    @property
+    def only_names_files(self) -> bool:
+        """Whether `fetch` reads nothing, so that one thread fetches a batch in no time."""
+        return self.decoded is None and getattr(self.source, "gives_paths", False)
 
-        Returns:
-            errors of files that cannot be read, by position in `data`.
+    def file_reads(self, data: Sequence[Any], times: Times) -> FileReads | None:
+        """Native work that reads the paths in `data` and parses JPEGs; None if `data` has neither paths nor bytes."""
+        files = [value if type(value) is bytes or type(value) is str else None for value in data]
+        return FileReads(files, times, self._max_bytes, self._max_pixels) if any(files) else None
 
-        Raises:
-            LoaderError: too many files are open.
-        """
-        errors: dict[int, DecodeError] = {}
-        paths = [i for i, value in enumerate(data) if isinstance(value, str)]
-        for begin in range(0, len(paths), _FILES_AT_ONCE):
-            if cancelled():
-                break
-            group = paths[begin : begin + _FILES_AT_ONCE]
-            progress = ctypes.c_int64()
-            clock.at_samples("read", [indices[i] for i in group], progress)
-            files = read_files([data[i] for i in group], progress, self._max_bytes)
-            for number, (i, content) in enumerate(zip(group, files, strict=True)):
-                if content is None:
-                    progress.value = number
-                    try:
-                        content = read_bytes(data[i], self._max_bytes)
-                    except DecodeError as error:
-                        errors[i] = error.with_traceback(None)
-                    except OSError as error:
-                        errors[i] = self._read_error(error, indices[i], data[i])
-                        errors[i].__cause__ = error
-                data[i] = content
-        return errors
+    def _read_file(self, index: int, path: str) -> bytes:
+        """Reads a file that `file_reads` left over, or raises the reason."""
+        try:
+            return read_bytes(path, self._max_bytes)
+        except OSError as error:
+            raise self._read_error(error, index, path) from error
 
     def _read_error(self, error: OSError, index: int, path: str | None) -> DecodeError:
         """The error for a sample, or its file, that cannot be read.
@@ -183,61 +164,65 @@ class Reader:
         other_file = f": {error.filename!r}" if path is None and error.filename else ""
         return DecodeError(error_reason(error) + other_file, path=path)
 
-    def parse(
+    def common_jpegs(self, data: Sequence[Any], headers: NDArray[np.int32]) -> list[Item | None]:
+        """The samples that need no more than their JPEG's header, by position; None for all others.
+
+        Args:
+            headers: (n, 5), from `file_reads`.
+        """
+        if self._mode != "RGB":
+            return [None] * len(data)
+        jpegs = jpegs_of(data, headers, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        return cast(list[Item | None], jpegs)
+
+    @property
+    def makes_all_items(self) -> bool:
+        """Whether `make_items` is needed for common JPEGs too: for a cache, or to check their sizes."""
+        return self._encoded is not None or self.decoded is not None or self._picture_size is not None
+
+    def make_items(
         self,
         indices: Sequence[int],
         data: Sequence[Any],
         labels: Sequence[Any],
+        headers: Sequence[Item | None],
         clock: Clock,
-        errors: dict[int, DecodeError],
         draws: NDArray[np.float64] | None = None,
-    ) -> list[Item | None]:
-        """Parses the headers of some samples; None for a sample without data.
-
-        One call parses the headers of all common JPEGs. Samples with a header enter the encoded cache.
+    ) -> tuple[list[Item | None], dict[int, DecodeError]]:
+        """Makes the items of some samples; None for a sample without data. They enter the encoded cache.
 
         Args:
-            data: each sample's data, or None.
-            errors: receives errors by position: not an image, or too large.
+            data: each sample's data, or the path of a file that could not be read at once, or None.
+            headers: of common JPEGs, else None.
             draws: (n, T) random numbers that choose the frames of clips, if the source has clips.
+
+        Returns:
+            The items, and the errors by position: a file cannot be read, is no image, or is too large.
+
+        Raises:
+            LoaderError: too many files are open.
         """
-        if draws is not None:
-            return self._read_clips(indices, data, draws, clock, errors)
-        is_rgb = self._mode == "RGB"
-        files = [value if type(value) is bytes and is_rgb else b"" for value in data]
-        headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
-        if self._encoded is None and self.decoded is None and self._picture_size is None and all(headers):
-            return cast(list[Item | None], headers)
         items: list[Item | None] = []
-        for i, (index, value, label, header) in enumerate(zip(indices, data, labels, headers, strict=True)):
+        errors: dict[int, DecodeError] = {}
+        for i, (index, value) in enumerate(zip(indices, data, strict=True)):
             item: Item | None = None
             try:
-                item = None if value is None else self._make_item(index, value, label, header, clock)
+                if draws is not None and value is not None:
+                    clock.at("read", index)
+                    item = self._clips.read(index, value, draws[i])
+                elif value is not None:
+                    if type(value) is str:
+                        clock.at("read", index)
+                        value = self._read_file(index, value)
+                    item = self._make_item(index, value, labels[i], cast(EncodedImage | None, headers[i]), clock)
             except DecodeError as error:
                 errors[i] = error.with_traceback(None)  # the traceback has this frame, which holds the error
+            except OSError as error:
+                errors[i] = self._read_error(error, index, value.path)
             except MemoryError as error:
                 errors[i] = DecodeError(f"not enough memory: {error}")
             items.append(item)
-        return items
-
-    def _read_clips(
-        self,
-        indices: Sequence[int],
-        data: Sequence[Any],
-        draws: NDArray[np.float64],
-        clock: Clock,
-        errors: dict[int, DecodeError],
-    ) -> list[Item | None]:
-        clips: list[Item | None] = [None] * len(data)
-        for i, request in enumerate(data):
-            clock.at("read", indices[i])
-            try:
-                clips[i] = None if request is None else self._clips.read(indices[i], request, draws[i])
-            except DecodeError as error:
-                errors[i] = error.with_traceback(None)
-            except OSError as error:
-                errors[i] = self._read_error(error, -1, request.path)
-        return clips
+        return items, errors
 
     def _make_item(self, index: int, data: Any, label: Any, header: EncodedImage | None, clock: Clock) -> Item:
         item: EncodedImage | DecodedImage | None = header
@@ -251,13 +236,12 @@ class Reader:
             if isinstance(data, np.ndarray) and data.ndim > 1:
                 item = DecodedImage(data, max_pixels=self._max_pixels)
             else:
-                if type(data) is not bytes:
-                    check_bytes(memoryview(data).nbytes, self._max_bytes)
-                read = read_other_header if type(data) is bytes else read_header  # bytes: `parse` tried JPEG
-                item = read(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy)
+                check_bytes(memoryview(data).nbytes, self._max_bytes)
+                data = data if type(data) is bytes else bytes(data)
+                item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy)
         if self._picture_size is not None:
             self._check_size(index, item)
-        if self._encoded is not None and not isinstance(data, (np.ndarray, DecodedImage)):
+        if self._encoded is not None and not isinstance(item, DecodedImage):
             self._encoded.put(index, data, label)
         return item if self.decoded is None else PendingCacheEntry(index, item, self.decoded.short_side)
 

@@ -164,15 +164,15 @@ class Samples:
     def rng(self, positions: NDArray[np.int64], *, is_clip: bool = False) -> SampleRNG:
         return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[positions], is_clip=is_clip)
 
-    def draw_clips(self, positions: range, sampler: ClipSampler | None) -> NDArray[np.float64] | None:
+    def draw_clips(self, positions: Sequence[int], sampler: ClipSampler | None) -> NDArray[np.float64] | None:
         """(n, T) random numbers for the frames of the clips at these positions; None for images."""
         if sampler is None:
             return None
-        rng = self.rng(np.arange(positions.start, positions.stop))
+        rng = self.rng(np.array(positions))
         rng.next_transform(sampler)
         return rng.uniform(sampler.frames)
 
-    def set_clips(self, positions: range, items: Sequence[Any]) -> None:
+    def set_clips(self, positions: Sequence[int], items: Sequence[Any]) -> None:
         """Stores which frames the clips at these positions hold."""
         for k, item in zip(positions, items, strict=True):
             self.clips[k] = None if item is None else item.clip_frames

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
+from cuaug._runtime.native import address, data_address, library
 from cuaug.codec import SPARE_BYTES, DecodedImage, EncodedJpeg, JpegIndex, open_jpegs
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.planning import Planned
@@ -125,7 +125,7 @@ class StagedBatch:
             crop = self._crop(i, image, start) if image.restart_interval or self._index is not None else None
             if crop is None:
                 size = len(data)
-                copies.append((id(data) + BYTES_DATA_OFFSET, 0, 1, size, self._address + start))
+                copies.append((data_address(data), 0, 1, size, self._address + start))
                 memories.append(self._array[start : start + size])
             else:
                 self.items[i], image = crop, crop

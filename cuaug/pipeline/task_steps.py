@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cuaug.pipeline.config import SAMPLES_PER_TASK
-from cuaug.pipeline.thread_pool import POLL_SECONDS, ThreadPool
+from cuaug.pipeline.thread_pool import POLL_SECONDS, NativeWork, ThreadPool
 from cuaug.profiling.recorder import Recorder
 
 __all__ = ["TaskSteps"]
@@ -22,6 +25,9 @@ class TaskSteps:
     Args:
         pipeline: has the worker threads and the recorder.
         number: of the batch; threads prefer tasks with lower numbers.
+
+    Attributes:
+        dropped: (1,) not zero once the job is in vain; native work watches it.
     """
 
     def __init__(self, pipeline: Any, number: int) -> None:
@@ -29,7 +35,7 @@ class TaskSteps:
         self._workers: ThreadPool = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
         self._failure: BaseException | None = None
-        self._cancelled = False
+        self.dropped: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         # Receives None when the job ends. Unlike Event.wait, `get` leaves no lock behind at a Ctrl-C.
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -37,7 +43,7 @@ class TaskSteps:
 
     @property
     def cancelled(self) -> bool:
-        raise NotImplementedError
+        return bool(self.dropped[0]) or self._workers.stopping
 
     def track_batch(self, pool: ThreadPool) -> None:
         """Marks the calling thread as busy with the whole batch."""
@@ -47,8 +53,8 @@ class TaskSteps:
         """Ends the job: finished, failed or cancelled."""
         raise NotImplementedError
 
-    def _name_any(self, indices: Sequence[int]) -> str:
-        """Names these samples, for messages."""
+    def _name(self, index: int | None) -> str:
+        """Names a sample, or any sample, for messages."""
         raise NotImplementedError
 
     @property
@@ -71,7 +77,7 @@ class TaskSteps:
             self._workers.check()
             if timeout_seconds is not None and not watchdogs:
                 pools = self.pipeline.pools
-                watchdogs = [pool.watchdog(self.number, timeout_seconds, self._name_any) for pool in pools]
+                watchdogs = [pool.watchdog(self.number, timeout_seconds, self._name) for pool in pools]
             for watchdog in watchdogs:
                 next(watchdog)
 
@@ -98,6 +104,15 @@ class TaskSteps:
         for rows in tasks:
             # Earlier batches have priority: reading for later batches must not delay them.
             self._workers.submit(partial(run, rows), self.number)
+
+    def submit_native(self, work: NativeWork, then: Callable[[], None]) -> None:
+        """Runs native work, and `then()` after its last item."""
+
+        def run() -> None:
+            self.track_batch(self._workers)
+            self.run_step(then)
+
+        self._workers.submit(run, self.number, work)
 
     def run_step(self, step: Callable[[], None]) -> None:
         """Runs the next step, unless the job has failed or is cancelled; then it ends."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import heapq
 import itertools
-import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NoReturn
+from ctypes import byref, c_int64
+from typing import Any, NamedTuple, NoReturn
 
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.intraop import disable_intraop_threads
@@ -20,7 +18,7 @@ from cuaug._runtime.native import library
 from cuaug.errors import LoaderClosedError, LoaderTimeoutError
 from cuaug.profiling.recorder import Clock
 
-__all__ = ["POLL_SECONDS", "ThreadPool"]
+__all__ = ["POLL_SECONDS", "NativeWork", "ThreadPool"]
 
 Task = Callable[[], None]
 
@@ -35,6 +33,9 @@ _CLOSE_SECONDS_FOR_READS = 1.0
 _CLOSED = "the loader is closed"
 _FORKED = "this Loader belongs to another process, of which this one is a fork: make a new one"
 
+# What the stages of native work (kernels/cpu/batch_work.h) are called in a timeout's error.
+_ACTIVITIES = ("reading", "reading", "decoding", "decoding")
+
 _at_exit = False
 
 
@@ -42,12 +43,12 @@ class ThreadPool:
     """A thread pool with priorities.
 
     Tasks with a lower `priority` run first, tasks of the same priority in order. A task catches its own exceptions.
-    Threads start with the first task. A forked child refuses all tasks. Threads are named name-0, name-1 and so on.
+    Threads start with the first task. A forked child refuses all tasks. Threads are called name-0, name-1 and so on.
     """
 
     def __init__(self, threads: int, name: str = "cuaug-worker") -> None:
         self.threads = threads
-        self._name = name
+        self.name = name
         self._workers: _Workers | None = None
         self._closed = ""  # why the pool takes no more tasks
         self._lock = fork_safe_lock()
@@ -61,9 +62,11 @@ class ThreadPool:
         """Sets the calling thread's clock, until the end of its task."""
         self._clocks[threading.get_ident()] = clock
 
-    def activities(self) -> list[Clock]:
-        """The clocks of all busy threads, the longest activity first."""
-        return sorted(self._clocks.copy().values(), key=lambda clock: clock.since)
+    def activities(self) -> list[Clock | NativeActivity]:
+        """What all busy threads do, the longest activity first."""
+        workers = self._workers
+        native = [] if workers is None else workers.native_activities()
+        return sorted([*self._clocks.copy().values(), *native], key=lambda clock: clock.since)
 
     @property
     def stopping(self) -> bool:
@@ -87,7 +90,7 @@ class ThreadPool:
         Args:
             name: the name of the sample, or of several candidates, by index.
         """
-        polls: dict[tuple[Clock, int, tuple[int, ...]], int] = {}
+        polls: dict[tuple[Clock | NativeActivity, int, tuple[int, ...]], int] = {}
         while True:
             current = [(clock, clock.since, tuple(clock.samples)) for clock in self.activities()]
             polls = {activity: polls.get(activity, -1) + 1 for activity in current}
@@ -101,8 +104,8 @@ class ThreadPool:
                 )
             yield
 
-    def submit(self, task: Task, priority: int = 0) -> None:
-        """Queues a task.
+    def submit(self, task: Task, priority: int = 0, native: NativeWork | None = None) -> None:
+        """Queues a task; after some native work, if that is given.
 
         Raises:
             LoaderError: the pool is closed.
@@ -115,10 +118,10 @@ class ThreadPool:
                     raise LoaderClosedError(self._closed)
                 workers = self._workers
                 if workers is None:
-                    workers = self._workers = _Workers(self._clocks)
+                    workers = self._workers = _Workers(self.threads, self._clocks)
                     weakref.finalize(self, workers.stop).atexit = False  # `_stop_all` ends threads at exit
-                workers.start(self.threads, self._name)
-                workers.put(task, priority)
+                workers.start(self.name)
+                workers.put(task, priority, native)
         except RuntimeError as error:
             if "shutdown" in str(error) and threading.current_thread().daemon:
                 _block_forever()
@@ -133,56 +136,93 @@ class ThreadPool:
             _stop([workers])
 
 
-class _Workers:
-    """The threads of a pool, and their queue.
+class NativeWork(NamedTuple):
+    """Work without Python, on as many threads as are free.
 
     Attributes:
-        wakeups: wakes one thread per entry: True to look for tasks, False to end.
+        kind: READ or RUN, as `cuaug_pool_add` (kernels/cpu/batch_work.h) numbers them.
+        table: the structure that describes the work; it is kept until the work has ended.
+        items: number of them.
+    """
+
+    kind: int
+    table: Any
+    items: int
+
+
+class NativeActivity(NamedTuple):
+    """What a thread does within native work; a `Clock` has the same attributes."""
+
+    batch: int
+    samples: tuple[int, ...]
+    activity: str
+    since: int
+
+    @property
+    def seconds(self) -> float:
+        """Time since this sample's stage began."""
+        return (time.perf_counter_ns() - self.since) / 1e9
+
+
+class _Workers:
+    """The threads of a pool, and their queue, which is native: see kernels/cpu/work_pool.h.
+
+    Attributes:
         stopping: whether the threads should end.
     """
 
-    def __init__(self, clocks: dict[int, Clock]) -> None:
-        self.wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self.stopping = False
-        self._tasks: list[tuple[int, int, Task]] = []  # a heap
-        self._count = itertools.count()
+    def __init__(self, threads: int, clocks: dict[int, Clock]) -> None:
+        self.threads = threads
+        self._pool = library.cuaug_pool_new(threads)
+        if self._pool is None:
+            raise MemoryError("no memory for the threads of a loader")
+        weakref.finalize(self, library.cuaug_pool_delete, self._pool).atexit = False
+        self._tasks: dict[int, tuple[Task, NativeWork | None]] = {}  # by token
+        self._tokens = itertools.count()
         self._clocks = clocks
-        self._started = 0
+        self._started = self._ended = 0
+        self._lock = threading.Lock()
+        self.stopping = False
 
-    def start(self, count: int, name: str) -> None:
+    def start(self, name: str) -> None:
         """Starts missing threads; a Ctrl-C may have interrupted an earlier call."""
-        while self._started < count:
-            _Thread(self, f"{name}-{self._started}").start()
+        while self._started < self.threads:
+            _Thread(self, self._started, f"{name}-{self._started}").start()
             self._started += 1
 
-    def put(self, task: Task, priority: int) -> None:
-        heapq.heappush(self._tasks, (priority, next(self._count), task))
-        self.wakeups.put(True)
+    def put(self, task: Task, priority: int, native: NativeWork | None) -> None:
+        token = next(self._tokens)
+        self._tasks[token] = task, native
+        kind, table, count = (0, None, 1) if native is None else (native.kind, byref(native.table), native.items)
+        if not library.cuaug_pool_add(self._pool, priority, token, kind, table, count):
+            del self._tasks[token]
+            raise MemoryError("no memory for the queue of a loader")
 
-    def work(self) -> None:
-        """The loop of each thread."""
-        while self.wakeups.get():
-            # All tasks, not one per wake-up: a Ctrl-C can come between the two steps of `put`.
-            while (task := self._next_task()) is not None:
-                task()
-                del task  # or else its objects would live until the next task
-                self._clocks.pop(threading.get_ident(), None)
-        self.stop()
+    def work(self, number: int) -> None:
+        """The loop of thread `number`."""
+        while (token := library.cuaug_pool_next(self._pool, number)) >= 0:
+            task, native = self._tasks.pop(token)
+            task()
+            del task, native  # or else their objects would live until the next task
+            self._clocks.pop(threading.get_ident(), None)
+        with self._lock:
+            self._ended += 1
+            if self._ended == self._started:
+                self._tasks.clear()  # those that were never begun
 
-    def _next_task(self) -> Task | None:
-        try:
-            return None if self.stopping else heapq.heappop(self._tasks)[2]
-        except IndexError:
-            return None
+    def native_activities(self) -> list[NativeActivity]:
+        found = []
+        for number in range(self._started):
+            library.cuaug_pool_activity(self._pool, number, fields := (c_int64 * 4)())
+            batch, sample, stage, since = fields
+            if batch >= 0:
+                found.append(NativeActivity(batch, (sample,), _ACTIVITIES[stage], since))
+        return found
 
     def stop(self) -> None:
-        """Makes the threads end after their current tasks; each thread wakes the next one."""
+        """Makes the threads end after their current tasks."""
         self.stopping = True
-        self._tasks.clear()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self.wakeups.get_nowait()
-        self.wakeups.put(False)
+        library.cuaug_pool_stop(self._pool)
 
     def close_seconds(self, thread: threading.Thread) -> float:
         clock = self._clocks.get(thread.ident or 0)
@@ -193,13 +233,13 @@ class _Workers:
 class _Thread(threading.Thread):
     """A worker thread. It refers to `_Workers`, but not the reverse, so that no cycle delays freeing them."""
 
-    def __init__(self, workers: _Workers, name: str) -> None:
+    def __init__(self, workers: _Workers, number: int, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self.workers = workers
+        self.workers, self.number = workers, number
 
     def run(self) -> None:
         disable_intraop_threads()
-        self.workers.work()
+        self.workers.work(self.number)
 
 
 def _stop(stopped: Iterable[_Workers]) -> bool:

@@ -71,6 +71,10 @@ class _CompositeSource(ReprMixin):
         source, i = self._locate(index)
         return source.read(i)
 
+    @property
+    def gives_paths(self) -> bool:
+        return all(getattr(source, "gives_paths", False) for source in self.sources)
+
     def label(self, index: int) -> Any:
         source, i = self._locate(index)
         label = optional_method(source, "label")

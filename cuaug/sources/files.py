@@ -160,6 +160,11 @@ class Files(ReprMixin):
         path = self.paths[index]
         return self._fetch(path) if self._has_urls and _urls.is_url(path) else path, self.labels[index]
 
+    @property
+    def gives_paths(self) -> bool:
+        """Whether `read` only gives paths, without reading anything itself."""
+        return not self._has_urls
+
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
         return self.labels[index]

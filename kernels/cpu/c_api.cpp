@@ -140,10 +140,11 @@ EXPORT void cuaug_convert_yuv(int isa, const void* images, int64_t count) {
 EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }
 
-#include "jpeg/decode.h"
+#include "cpu/stderr_capture.h"
+#include "jpeg/decode_region.h"
 #include "cpu/exit_handler.h"
 #include "cpu/copy_rows.h"
-#include "cpu/read_files.h"
+#include "cpu/batch_work.h"
 #include "jpeg/headers.h"
 #include "jpeg/crop.h"
 #include "planner/c_api.h"

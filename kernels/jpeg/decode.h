@@ -1,4 +1,4 @@
-// Computes: pixels of encoded images, or of regions of them, by nvImageCodec's CPU decoders. C interface of
+// Computes: pixels of stored images, or of regions of them, by nvImageCodec's CPU decoders. C interface of
 //   cuaug/codec/_nvimgcodec_c.py.
 // Threads: the caller's alone; one decoder serves one thread at a time.
 // Reference: kernels/jpeg/nvimgcodec.h.
@@ -10,7 +10,6 @@
 #include <memory>
 #include <new>
 
-#include "cpu/stderr_capture.h"
 #include "jpeg/nvimgcodec.h"
 #include "jpeg/crop.h"
 
@@ -43,7 +42,7 @@ struct NativeDecoder {
     const pid_t process = getpid();
 };
 
-// A row of int64 that Python fills in. Sizes and regions are in pixels, as stored.
+// Sizes and regions are in pixels, as stored.
 struct Request {
     int64_t data, size;                // the file: address, bytes
     int64_t height, width;             // of its image
@@ -213,21 +212,5 @@ EXPORT void cuaug_decoder_delete(void* decoder) {
     if (owned->handles.region) call.code_stream_destroy(owned->handles.region);
     if (owned->handles.stream) call.code_stream_destroy(owned->handles.stream);
     call.decoder_destroy(owned->decoder);
-}
-
-// requests [n]: `Request`. index: a `JpegIndex` or null. statuses [n]: `Status`.
-// text [n, text_size]: lines printed to stderr about each image; text_lengths [n]: their bytes.
-EXPORT void cuaug_decode(void* decoder, void* requests, int64_t n, void* index, uint8_t* statuses, char* text,
-                         int64_t text_size, int64_t* text_lengths) {
-    for (int64_t i = 0; i < n; ++i) {
-        capture.begin();
-        try {
-            statuses[i] = decode_image(*static_cast<NativeDecoder*>(decoder), static_cast<Request*>(requests)[i],
-                                       static_cast<JpegIndex*>(index));
-        } catch (const std::bad_alloc&) {
-            statuses[i] = FAILED;
-        }
-        text_lengths[i] = capture.end(text + i * text_size, text_size);
-    }
 }
 }

@@ -1,0 +1,268 @@
+"""The native work of a batch: reading files, and decoding and augmenting samples, without Python.
+
+A batch enters the interpreter once after each kind of work, however many samples and threads it has. The structures
+are those of kernels/cpu/batch_work.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._runtime.native import BEST_ISA, address, data_address, library
+from cuaug.codec import (
+    MAX_FULL_SCANS,
+    MAX_SCANS,
+    DecodedImage,
+    DecoderPaths,
+    EncodedImage,
+    JpegIndex,
+    Region,
+    load_codec,
+    split_lines,
+)
+from cuaug.pipeline.thread_pool import NativeWork
+from cuaug.plan import CompiledPlan
+from cuaug.profiling.recorder import Recorder
+
+__all__ = ["FileReads", "SampleRuns", "Times"]
+
+_READ, _RUN = 1, 2  # kinds of work
+_FILE_ROW = np.dtype(
+    [(name, np.int64) for name in ("path", "data", "size", "chunk", "offset")] + [("header", np.int32, 5)], align=True
+)
+
+
+_REGION_FIELDS = 11  # of `EncodedRegion`
+_PIXELS, _PITCH, _SAMPLE, _STATUS, _LACKS_MEMORY, _TEXT_LENGTH, _SAMPLE_FIELDS = range(_REGION_FIELDS, 18)
+_TEXT_BYTES = 1024
+
+
+class _Common(ctypes.Structure):
+    _fields_ = (
+        ("batch", ctypes.c_int64),
+        ("cancelled", ctypes.c_void_p),
+        ("samples", ctypes.c_void_p),
+        ("times", ctypes.c_void_p),
+    )
+
+
+class _ReadWork(ctypes.Structure):
+    _fields_ = (
+        ("common", _Common),
+        ("rows", ctypes.c_void_p),
+        ("memory", ctypes.c_void_p),
+        ("max_bytes", ctypes.c_int64),
+        ("max_scans", ctypes.c_int64),
+        ("max_work", ctypes.c_int64),
+    )
+
+
+class _PlanTables(ctypes.Structure):
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        ("row_bytes", ctypes.c_int64),
+        ("samples", ctypes.c_int64),
+        ("passes", ctypes.c_int64),
+        ("ops", ctypes.c_void_p),
+        ("tables", ctypes.c_void_p),
+        ("targets", ctypes.c_void_p),
+    )
+
+
+class _RunWork(ctypes.Structure):
+    _fields_ = (
+        ("common", _Common),
+        ("rows", ctypes.c_void_p),
+        ("codec", ctypes.c_void_p),
+        ("decoder_options", ctypes.c_char_p),
+        ("fancy_upsampling", ctypes.c_int64),
+        ("index", ctypes.c_void_p),
+        ("isa", ctypes.c_int64),
+        ("views", ctypes.c_int64),
+        ("max_floats", ctypes.c_int64),
+        ("plan", _PlanTables),
+        ("text", ctypes.c_void_p),
+        ("text_size", ctypes.c_int64),
+    )
+
+
+class Times:
+    """When each sample of some native work was at its two stages.
+
+    Args:
+        batch: number of the batch.
+        cancelled: (1,) not zero as soon as the work is in vain.
+        samples: (n,) numbers of the samples in the source.
+        stages: names of the two stages.
+    """
+
+    def __init__(
+        self, batch: int, cancelled: NDArray[np.int64], samples: NDArray[np.int64], stages: tuple[str, str]
+    ) -> None:
+        self._batch, self._stages = batch, stages
+        self._samples = np.ascontiguousarray(samples)
+        self._cancelled = cancelled
+        self._table = np.zeros((len(samples), 4), dtype=np.int64)
+
+    @property
+    def common(self) -> _Common:
+        """The structure for the native work; this object keeps its memory."""
+        return _Common(self._batch, address(self._cancelled), address(self._samples), address(self._table))
+
+    def record(self, recorder: Recorder, thread_name: str) -> None:
+        """Adds the times to the totals, and to a profile."""
+        table = self._table
+        recorder.add(dict(zip(self._stages, (table[:, 2:] - table[:, 1:3]).sum(axis=0).tolist(), strict=True)))
+        if (listener := recorder.listener) is None:
+            return
+        for sample, (thread, begin, middle, end) in zip(self._samples.tolist(), table.tolist(), strict=True):
+            if end:  # else it was cancelled
+                lane = f"{thread_name}-{thread}"
+                listener.on_stage(lane, self._stages[0], begin, middle, self._batch, sample)
+                listener.on_stage(lane, self._stages[1], middle, end, self._batch, sample)
+
+
+class FileReads:
+    """Reads files and parses the headers of JPEGs.
+
+    Args:
+        data: paths to read, or bytes to parse; None for a sample that is neither.
+        max_bytes: larger files are not read.
+        max_pixels: for the limit of work in a JPEG's scans.
+    """
+
+    def __init__(self, data: Sequence[str | bytes | None], times: Times, max_bytes: int, max_pixels: int) -> None:
+        self._data, self._times = data, times
+        self._rows = np.zeros(len(data), dtype=_FILE_ROW)
+        names = [_encode_path(value) if isinstance(value, str) else None for value in data]
+        self._paths = (ctypes.c_char_p * len(data))(*names)  # keeps the names, too
+        self._rows["path"] = np.frombuffer(memoryview(self._paths).cast("B"), dtype=np.int64)
+        self._rows["data"] = [data_address(value) if type(value) is bytes else 0 for value in data]
+        self._rows["size"] = [len(value) if type(value) is bytes else 0 for value in data]
+        self._memory = library.cuaug_file_memory_new()
+        if self._memory is None:
+            raise MemoryError("no memory to read files")
+        weakref.finalize(self, library.cuaug_file_memory_delete, self._memory).atexit = False
+        max_work = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
+        rows = self._rows.ctypes.data
+        self._table = _ReadWork(times.common, rows, self._memory, min(max_bytes, sys.maxsize), MAX_SCANS, max_work)
+
+    @property
+    def work(self) -> NativeWork:
+        """The work; keep this object until it has ended."""
+        return NativeWork(_READ, self._table, len(self._data))
+
+    def finish(self) -> tuple[list[Any], NDArray[np.int32]]:
+        """Returns the data, and the fields of their JPEG headers, once the work has ended.
+
+        Each file that was read is (n,) uint8 of memory that several files share; paths of files that were not read
+        stay. Headers: (n, 5) as `jpeg_headers` returns them.
+        """
+        chunks = [_release(self._memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(self._memory))]
+        rows, data = self._rows, list(self._data)
+        read = np.flatnonzero((rows["path"] != 0) & (rows["data"] != 0))
+        places = zip(*(rows[name][read].tolist() for name in ("chunk", "offset", "size")), strict=True)
+        for i, (chunk, offset, size) in zip(read.tolist(), places, strict=True):
+            data[i] = chunks[chunk][offset : offset + size]
+        return data, rows["header"]
+
+
+class SampleRuns:
+    """Decodes samples, and runs their rows of a compiled plan.
+
+    Args:
+        items: the encoded or decoded images; None for a sample that is left out.
+        regions: of each item, which its rows read.
+        plan: the tables, with `views` rows for each item.
+        targets: (n * views,) addresses of the finished images.
+        max_pixels: limit of each intermediate buffer of a sample, in pixels of three floats.
+
+    Attributes:
+        positions: of the items that are not None.
+        statuses: by position in `positions`, once the work has ended: 0 if nvImageCodec could not decode it, 1 if it
+            was decoded, 2 if only a JPEG crop was, 3 if it came decoded.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[EncodedImage | DecodedImage | None],
+        regions: Sequence[Region],
+        plan: CompiledPlan,
+        targets: NDArray[np.uint64],
+        times: Times,
+        *,
+        views: int,
+        index: JpegIndex | None,
+        fancy_upsampling: bool,
+        max_pixels: int,
+    ) -> None:
+        self.positions = [i for i, item in enumerate(items) if item is not None]
+        count, rows = len(self.positions), []
+        for i in self.positions:
+            item, region = items[i], regions[i]
+            if isinstance(item, EncodedImage):
+                rows.append((*item.region_row(region), 0, 0, i, 0, 0, 0))
+            elif item is not None:
+                y0, x0, _, _ = region
+                pixels, pitch = item.array, item.array.strides[0]
+                first = address(pixels) + y0 * pitch + 3 * x0
+                rows.append((*[0] * (_REGION_FIELDS - 4), *region, first, pitch, i, 0, 0, 0))
+        self._rows: NDArray[np.int64] = np.array(rows, dtype=np.int64)
+        self._text = np.empty((count, _TEXT_BYTES), dtype=np.uint8)
+        options = DecoderPaths(fancy_upsampling=fancy_upsampling).options.encode()
+        self._kept = items, plan, targets, times, index, options
+        passes, samples = plan.rows.shape
+        tables = _PlanTables(
+            plan.rows.ctypes.data, plan.rows.itemsize, samples, passes, plan.ops.ctypes.data, plan.luts.ctypes.data,
+            targets.ctypes.data,
+        )  # fmt: skip
+        self._table = _RunWork(
+            times.common, address(self._rows), load_codec(), options, fancy_upsampling,
+            None if index is None else index.handle, BEST_ISA, views, 3 * max_pixels, tables, address(self._text),
+            _TEXT_BYTES,
+        )  # fmt: skip
+
+    @property
+    def work(self) -> NativeWork:
+        """The work; keep this object until it has ended."""
+        return NativeWork(_RUN, self._table, len(self._rows))
+
+    @property
+    def statuses(self) -> NDArray[np.int64]:
+        return self._rows[:, _STATUS]
+
+    @property
+    def lacking_memory(self) -> list[int]:
+        """Items of which a pass needs more memory than is allowed, or than there is."""
+        return self._rows[self._rows[:, _LACKS_MEMORY] != 0, _SAMPLE].tolist()
+
+    def lines(self) -> dict[int, list[str]]:
+        """What the image libraries printed, by item."""
+        lengths = self._rows[:, _TEXT_LENGTH]
+        printed = np.flatnonzero(lengths).tolist()
+        return {self.positions[i]: split_lines(self._text[i, : lengths[i]].tobytes()) for i in printed}
+
+
+def _release(memory: int, chunk: int) -> NDArray[np.uint8]:
+    """A chunk of a FileMemory as an array, which frees it."""
+    place = library.cuaug_file_memory_release(memory, chunk, ctypes.byref(size := ctypes.c_int64()))
+    array = np.frombuffer(memoryview((ctypes.c_uint8 * size.value).from_address(place)), dtype=np.uint8)
+    weakref.finalize(array, library.cuaug_free, place)
+    return array
+
+
+def _encode_path(path: str) -> bytes:
+    """The path in the system's encoding; empty for an impossible name."""
+    try:
+        name = os.fsencode(path)
+    except ValueError:
+        return b""
+    return b"" if b"\0" in name else name

@@ -1,0 +1,217 @@
+// Computes: the native work of a batch on a pool's threads: files read and their JPEG headers parsed; images decoded and
+//           augmented. C interface of cuaug/pipeline/native_work.py, whose structures have the same fields.
+// Threads:  those of a `Pool`; an item is a sample, and writes its own rows alone.
+// Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu.py.
+// Tests:    tests/runtime/test_work_pool.py, tests/loader; under sanitizers: tests/kernels/test_pool_sanitized.py.
+#pragma once
+#ifdef CUAUG_SIMULATED_NANOSECONDS
+#include <sys/prctl.h>
+#endif
+
+#include <ctime>
+
+#include <vector>
+
+#include "cpu/file_memory.h"
+#include "cpu/work_pool.h"
+#include "jpeg/decode_region.h"
+#include "jpeg/headers.h"
+
+namespace {
+
+enum Stage : int64_t { READ = 0, PARSE = 1, DECODE = 2, AUGMENT = 3 };
+
+int64_t now() {  // the clock of Python's time.perf_counter_ns
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+// When a sample was at two stages in a row, and on which thread.
+struct Times {
+    int64_t thread, begin, middle, end;
+};
+
+// What all work of a batch has.
+struct BatchWork {
+    int64_t batch;
+    const int64_t* cancelled;  // not zero: samples that have not begun are left out
+    const int64_t* samples;    // [n] numbers in the source
+    Times* times;              // [n]
+
+    bool is_cancelled() const { return __atomic_load_n(cancelled, __ATOMIC_RELAXED) != 0; }
+};
+
+void begin(Worker& worker, const BatchWork& work, int64_t i, Stage stage, int64_t time) {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    worker.activity.sample.store(work.samples[i], relaxed);
+    worker.activity.stage.store(stage, relaxed);
+    worker.activity.since.store(time, relaxed);
+    worker.activity.batch.store(work.batch, relaxed);
+}
+
+// --- reading --------------------------------------------------------------------------------------------------------
+
+struct FileRow {
+    const char* path;           // null: `data` is there
+    const unsigned char* data;  // null if the file could not be read at once
+    int64_t size;
+    int64_t chunk, offset;  // of `memory`, where the file is
+    JpegHeader header;
+};
+
+struct ReadWork {
+    BatchWork common;
+    FileRow* rows;
+    FileMemory* memory;
+    int64_t max_bytes;            // larger files are not read
+    int64_t max_scans, max_work;  // as for read_jpeg_header
+};
+
+void read_item(void* table, int64_t i, Worker& worker) {
+    const ReadWork& work = *static_cast<const ReadWork*>(table);
+    if (work.common.is_cancelled()) return;
+    FileRow& row = work.rows[i];
+    const int64_t start = now();
+    begin(worker, work.common, i, READ, start);
+    if (row.path) read_file(row.path, work.max_bytes, *work.memory, row.data, row.size, row.chunk, row.offset);
+    const int64_t middle = now();
+    begin(worker, work.common, i, PARSE, middle);
+    if (row.data) row.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
+    work.common.times[i] = {worker.number, start, middle, now()};
+}
+
+// --- decoding and augmenting ----------------------------------------------------------------------------------------
+
+// The tables of a compiled plan, and where its images go.
+struct PlanTables {
+    const char* rows;
+    int64_t row_bytes, samples, passes;
+    const void* ops;
+    const float* tables;
+    const uint64_t* targets;  // [samples] addresses
+};
+
+enum SampleStatus : int64_t { NOT_DECODED = 0, FROM_WHOLE_FILE = 1, FROM_JPEG_CROP = 2, FROM_PIXELS = 3 };
+
+struct SampleRow {
+    EncodedRegion image;      // of an encoded image
+    const uint8_t* pixels;    // or pixel (y0, x0) of a decoded one
+    int64_t pitch;            // bytes between its rows
+    int64_t sample;           // its number in the plan
+    int64_t status;           // out: a SampleStatus
+    int64_t lacks_memory;     // out: a pass needs more memory than allowed, or than there is
+    int64_t text_length;      // out: bytes of text
+};
+
+struct RunWork {
+    BatchWork common;
+    SampleRow* rows;
+    const Codec* codec;
+    const char* decoder_options;
+    int64_t fancy_upsampling;
+    JpegIndex* index;
+    int64_t isa, views, max_floats;
+    PlanTables plan;
+    char* text;  // [n, text_size]: lines printed to stderr
+    int64_t text_size;
+};
+
+NativeDecoder* decoder_of(Worker& worker, const RunWork& work) {
+    void*& decoder = worker.decoders[work.fancy_upsampling != 0];
+    if (!decoder) decoder = cuaug_decoder_new(work.codec, work.decoder_options);
+    return static_cast<NativeDecoder*>(decoder);
+}
+
+bool decode_row(SampleRow& row, const RunWork& work, Worker& worker, RegionPixels& pixels) {
+    if (row.pixels) {
+        pixels = {row.pixels, row.pitch};
+        row.status = FROM_PIXELS;
+        return true;
+    }
+    NativeDecoder* const decoder = decoder_of(worker, work);
+    if (!decoder) return false;
+    const StoredRegion stored = find_stored_region(row.image, work.index);
+    row.status = decode_region(*decoder, row.image, stored, work.index, worker.pixels.reserve(stored.bytes), pixels);
+    return row.status != NOT_DECODED;
+}
+
+void run_item(void* table, int64_t i, Worker& worker) {
+    const RunWork& work = *static_cast<const RunWork*>(table);
+    if (work.common.is_cancelled()) return;
+    SampleRow& row = work.rows[i];
+    const int64_t start = now();
+    begin(worker, work.common, i, DECODE, start);
+    RegionPixels pixels = {};
+    bool is_decoded = false;
+    capture.begin();
+#ifdef CUAUG_SIMULATED_NANOSECONDS  // benchmarks/many_threads.py
+    static thread_local const int precise = prctl(PR_SET_TIMERSLACK, 1);
+    (void)precise;
+    const timespec time = {0, CUAUG_SIMULATED_NANOSECONDS};
+    nanosleep(&time, nullptr);
+    row.status = FROM_JPEG_CROP;
+#else
+    try {
+        is_decoded = decode_row(row, work, worker, pixels);
+    } catch (const std::bad_alloc&) {
+        row.status = NOT_DECODED;
+    }
+#endif
+    row.text_length = capture.end(work.text + i * work.text_size, work.text_size);
+    const int64_t middle = now();
+    begin(worker, work.common, i, AUGMENT, middle);
+    const PlanTables& plan = work.plan;
+    const Image image = {pixels.first, pixels.pitch, int32_t(row.image.y0), int32_t(row.image.x0)};
+    for (int64_t k = row.sample * work.views; is_decoded && k < (row.sample + 1) * work.views; ++k)
+        row.lacks_memory |= run_on(int(work.isa), plan.rows + k * plan.row_bytes, plan.samples, int(plan.passes),
+                                   plan.ops, plan.tables, nullptr, image, reinterpret_cast<void*>(plan.targets[k]), 0, 0,
+                                   work.max_floats) != 0;
+    work.common.times[i] = {worker.number, start, middle, now()};
+}
+
+Worker::~Worker() {
+    for (void* const decoder : decoders)
+        if (decoder) cuaug_decoder_delete(decoder);
+}
+
+constexpr Item ITEMS[] = {nullptr, read_item, run_item};
+
+}  // namespace
+
+extern "C" {
+
+EXPORT void* cuaug_pool_new(int64_t threads) { return new (std::nothrow) Pool(threads); }
+
+// After all its threads have ended. A forked child has none of them, and frees nothing.
+EXPORT void cuaug_pool_delete(void* pool) {
+    if (static_cast<Pool*>(pool)->process == getpid()) delete static_cast<Pool*>(pool);
+}
+
+// kind: 0 for a task of Python's, 1 for `ReadWork`, 2 for `RunWork`; table: the work, kept until its token comes back.
+// Returns whether there was memory for it.
+EXPORT int32_t cuaug_pool_add(void* pool, int64_t priority, int64_t token, int32_t kind, void* table, int64_t count) {
+    try {
+        static_cast<Pool*>(pool)->add(priority, token, ITEMS[kind], table, count);
+    } catch (const std::bad_alloc&) {
+        return 0;
+    }
+    return 1;
+}
+
+// The loop of thread `worker`: returns the token of finished work, or of a task that the caller does; -1 once stopped.
+EXPORT int64_t cuaug_pool_next(void* pool, int64_t worker) {
+    auto& its = *static_cast<Pool*>(pool);
+    return its.next(its.worker(worker));
+}
+
+EXPORT void cuaug_pool_stop(void* pool) { static_cast<Pool*>(pool)->stop(); }
+
+// out [4]: batch, -1 while the thread does no native work; sample; stage; since.
+EXPORT void cuaug_pool_activity(void* pool, int64_t worker, int64_t* out) {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    const Activity& activity = static_cast<Pool*>(pool)->worker(worker).activity;
+    out[0] = activity.batch.load(relaxed), out[1] = activity.sample.load(relaxed);
+    out[2] = activity.stage.load(relaxed), out[3] = activity.since.load(relaxed);
+}
+}

@@ -1,0 +1,107 @@
+// Computes: whole files in memory: the files of a batch lie in a few chunks.
+// Threads:  any; `FileMemory` locks.
+// Reference: POSIX open, fstat, read.
+// Tests:    tests/sources, tests/runtime/test_work_pool.py.
+#pragma once
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace {
+
+class FileMemory {
+public:
+    FileMemory() = default;
+    FileMemory(const FileMemory&) = delete;
+    ~FileMemory() {
+        for (const Chunk& chunk : chunks_) free(chunk.data);
+    }
+
+    // Memory for a file, and where that is; null if there is none.
+    unsigned char* allocate(int64_t size, int64_t& chunk, int64_t& offset) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (chunks_.empty() || chunks_.back().size - used_ < size) {
+            const int64_t bytes = std::max(size, CHUNK_BYTES);
+            auto* const data = static_cast<unsigned char*>(malloc(size_t(bytes)));
+            if (!data) return nullptr;
+            try {
+                chunks_.push_back({data, bytes});
+            } catch (const std::bad_alloc&) {
+                free(data);
+                return nullptr;
+            }
+            used_ = 0;
+        }
+        chunk = int64_t(chunks_.size()) - 1, offset = used_;
+        used_ += size;
+        return chunks_.back().data + offset;
+    }
+
+    int64_t chunks() const { return int64_t(chunks_.size()); }
+
+    // The caller owns the chunk from now on.
+    unsigned char* release(int64_t chunk, int64_t& size) {
+        size = chunks_[size_t(chunk)].size;
+        return std::exchange(chunks_[size_t(chunk)].data, nullptr);
+    }
+
+private:
+    static constexpr int64_t CHUNK_BYTES = 4 << 20;
+    struct Chunk {
+        unsigned char* data;
+        int64_t size;
+    };
+
+    std::mutex mutex_;
+    std::vector<Chunk> chunks_;
+    int64_t used_ = 0;  // bytes of the last chunk
+};
+
+// Reads a whole regular file. `data` stays null if it cannot be opened at once, is empty, has more than max_bytes, or
+// is incomplete.
+void read_file(const char* path, int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& size,
+               int64_t& chunk, int64_t& offset) {
+    data = nullptr, size = 0;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for its writer
+    if (file < 0) return;
+    struct stat status;
+    if (!fstat(file, &status) && S_ISREG(status.st_mode) && status.st_size > 0 && status.st_size <= max_bytes) {
+        unsigned char* const to = memory.allocate(status.st_size, chunk, offset);
+        while (to && size < status.st_size) {
+            const ssize_t came = read(file, to + size, size_t(status.st_size - size));
+            if (came > 0)
+                size += came;
+            else if (came == 0 || errno != EINTR)
+                break;
+        }
+        if (to && size == status.st_size) data = to;
+    }
+    close(file);
+}
+
+}  // namespace
+
+extern "C" {
+
+EXPORT void* cuaug_file_memory_new() { return new (std::nothrow) FileMemory; }
+
+EXPORT void cuaug_file_memory_delete(void* memory) { delete static_cast<FileMemory*>(memory); }
+
+EXPORT int64_t cuaug_file_memory_chunks(void* memory) { return static_cast<FileMemory*>(memory)->chunks(); }
+
+// Returns the chunk's address, and its size; the caller frees it with cuaug_free.
+EXPORT void* cuaug_file_memory_release(void* memory, int64_t chunk, int64_t* size) {
+    return static_cast<FileMemory*>(memory)->release(chunk, *size);
+}
+
+EXPORT void cuaug_free(void* chunk) { free(chunk); }
+}

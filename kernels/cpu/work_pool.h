@@ -1,0 +1,135 @@
+// Computes: which work a thread of a loader does next: an item of native work, or a task of Python's.
+//           The threads are Python's (cuaug/pipeline/thread_pool.py). They wait and work here without the GIL, and return
+//           to Python once per task and once per finished piece of native work, however many items it has.
+// Threads:  any; `Pool` locks. Work of a lower priority number comes first, then work that was added earlier.
+// Reference: none.
+// Tests:    tests/runtime/test_work_pool.py, tests/kernels/test_pool_sanitized.py.
+#pragma once
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+#include "cpu/pixel_memory.h"
+#include "jpeg/decode.h"
+
+namespace {
+
+// What a thread does; a watching thread reads it at any time. Python's `Activity` has the same fields.
+struct Activity {
+    std::atomic<int64_t> batch{-1}, sample{0}, stage{-1}, since{0};  // since: CLOCK_MONOTONIC, in nanoseconds
+};
+
+// A thread, as its native work sees it.
+struct Worker {
+    int64_t number = 0;
+    Activity activity;
+    void* decoders[2] = {nullptr, nullptr};  // without and with fancy upsampling
+    PixelMemory pixels;
+
+    ~Worker();  // batch_work.h
+};
+
+using Item = void (*)(void* table, int64_t i, Worker& worker);
+
+struct Work {
+    int64_t priority, order;
+    int64_t token;  // what `next` returns when the work is done
+    Item item;      // null for a task of Python's, which is done by returning its token
+    void* table;
+    int64_t count, begun = 0;
+    std::atomic<int64_t> open;  // items that have not ended
+
+    bool operator<(const Work& other) const {
+        return std::tie(priority, order) < std::tie(other.priority, other.order);
+    }
+};
+
+struct Earlier {
+    bool operator()(const Work* a, const Work* b) const { return *a < *b; }
+};
+
+constexpr int64_t STOPPED = -1;
+
+class Pool {
+public:
+    explicit Pool(int64_t threads) {
+        for (int64_t i = 0; i < threads; ++i) workers_.emplace_back().number = i;
+    }
+
+    ~Pool() { stop(); }
+
+    void add(int64_t priority, int64_t token, Item item, void* table, int64_t count) {
+        std::unique_ptr<Work> work(new Work{priority, 0, token, item, table, count, 0, {count}});
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (stopping_) return;
+            work->order = added_++;
+            waiting_.insert(work.get());
+            work.release();
+        }
+        if (count > 1)
+            idle_.notify_all();
+        else
+            idle_.notify_one();
+    }
+
+    // Works until a task of Python's is due, or the last item of some work has ended; returns its token, or STOPPED.
+    int64_t next(Worker& worker) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            idle_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+            if (stopping_) return STOPPED;
+            Work* const work = *waiting_.begin();
+            const int64_t i = work->begun++;
+            if (work->begun >= work->count) waiting_.erase(waiting_.begin());
+            if (work->item) {
+                lock.unlock();
+                work->item(work->table, i, worker);
+                worker.activity.batch.store(-1, std::memory_order_relaxed);
+                if (finish(work, 1)) return finished_token(work);
+                lock.lock();
+            } else {
+                return finished_token(work);
+            }
+        }
+    }
+
+    // Drops work that has not begun; `next` returns STOPPED from now on, at the latest after the current item.
+    void stop() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        stopping_ = true;
+        for (Work* const work : waiting_)
+            if (finish(work, work->count - work->begun)) delete work;
+        waiting_.clear();
+        idle_.notify_all();
+    }
+
+    Worker& worker(int64_t i) { return workers_[size_t(i)]; }
+
+    const pid_t process = getpid();
+
+private:
+    static bool finish(Work* work, int64_t items) { return work->open.fetch_sub(items) == items; }
+
+    static int64_t finished_token(Work* work) {
+        const int64_t token = work->token;
+        delete work;
+        return token;
+    }
+
+    std::mutex mutex_;
+    std::condition_variable idle_;
+    std::set<Work*, Earlier> waiting_;  // with items that have not begun
+    int64_t added_ = 0;
+    bool stopping_ = false;
+    std::deque<Worker> workers_;  // their addresses stay
+};
+
+}  // namespace
