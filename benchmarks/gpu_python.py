@@ -41,6 +41,7 @@ from cuaug.codec import image as encoded_image
 from cuaug.codec._nvimgcodec import decode_params
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.pipeline import cuda_producer, job
+from cuaug.pipeline.native_work import FileReads
 from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
 from cuaug.pipeline.staging import StagedBatch
@@ -60,8 +61,9 @@ CHAINS = {
 #: (stage, its function).
 FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
     ("read", (Reader, "fetch")),
-    ("read", (Reader, "read_files")),
-    ("parse", (Reader, "parse")),
+    ("read", (FileReads, "__init__")),
+    ("parse", (FileReads, "finish")),
+    ("parse", (Reader, "common_jpegs")),
     ("plan", (job, "plan_samples")),
     ("stage", (StagedBatch, "__init__")),
     ("stage", (StagedBatch, "stage")),
@@ -72,7 +74,6 @@ FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
 STAGES = list(dict.fromkeys(name for name, _ in FUNCTIONS))
 #: (stage, a function in it that releases the GIL).
 FREE: list[tuple[str, tuple[Any, str]]] = [
-    ("parse", (library, "cuaug_jpeg_headers")),
     ("stage", (library, "cuaug_copy_rows")),
     ("stage", (encoded_image, "open_streams")),
 ]

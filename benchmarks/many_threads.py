@@ -44,14 +44,14 @@ if "CUAUG_KERNEL_LIBRARY" not in os.environ:
         environment = os.environ | {"CUAUG_KERNEL_LIBRARY": str(built)}
         sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
 
-import torch
-from report import circumstances, parse, print_spreads, spread, write_json
+import torch  # noqa: E402
+from report import circumstances, parse, print_spreads, spread, write_json  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "examples"))
-from photos import write_photos
+from photos import write_photos  # noqa: E402
 
-import cuaug
-from cuaug import transforms as T
+import cuaug  # noqa: E402
+from cuaug import transforms as T  # noqa: E402
 
 THREADS = (2, 4, 8, 16, 32)
 CHAIN = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.25)]

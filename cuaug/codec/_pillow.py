@@ -79,8 +79,9 @@ def pillow_decode(
         DecodeError: with Pillow's reason.
     """
     image = pillow_open(data)
+    form = image.format
     try:
-        if image.format == "TIFF":
+        if form == "TIFF":
             tagged = pillow_orientation(image)
             image.load()  # applies the orientation, for TIFF alone
             if orientation != tagged:
@@ -95,6 +96,7 @@ def pillow_decode(
         if region is not None:
             y0, x0, y1, x1 = region
             image = image.crop((x0, y0, x1, y1))
+        image.format = form  # a transposed or cropped image forgets it
         return (convert or to_rgb8)(image)
     except DecodeError:
         raise

@@ -188,9 +188,11 @@ class _CpuJob(Job):
             return DecodeResult(item.array[y0:y1, x0:x1], self.config.reader.origin_of_decoded)
         assert isinstance(item, PendingCacheEntry) and self.config.reader.decoded is not None
         decoder = thread_decoder(self.config.fancy_upsampling)
-        pixels = item.decode(decoder, self.config.reader.decoded)
-        if decoder.lines:
-            self.warn(int(run.positions[i]), decoder.lines)
+        try:
+            pixels = item.decode(decoder, self.config.reader.decoded)
+        finally:
+            if decoder.lines:
+                self.warn(int(run.positions[i]), decoder.lines)
         return DecodeResult(pixels[y0:y1, x0:x1], decoder.decoded_by)
 
 

@@ -86,10 +86,6 @@ class Job(TaskSteps):
         """(n,) indices of the samples; partners for batch transforms come last."""
         return self._samples.indices
 
-    @property
-    def cancelled(self) -> bool:
-        return bool(self.dropped[0]) or self._workers.stopping
-
     def check(self) -> None:
         """Raises the exception of a failed job; errors of single samples are in `failures`."""
         if self._failure is not None:
@@ -152,7 +148,9 @@ class Job(TaskSteps):
         """Logs the lines that image libraries printed for the sample at position k."""
         self.pipeline.messages.warn(self.name_at(k), lines)
 
-    def _name(self, index: int) -> str:
+    def _name(self, index: int | None) -> str:
+        if index is None:
+            return "samples"
         path = self.config.reader.path(index)
         return f"sample {index}" if path is None else f"{path!r} (sample {index})"
 
@@ -160,19 +158,15 @@ class Job(TaskSteps):
         """The name of the sample at position k, for messages."""
         return self._name(int(self.indices[k]))
 
-    def _name_any(self, indices: Sequence[int]) -> str:
-        names = ", ".join(map(self._name, indices)) or "samples"
-        return f"one of {names}" if len(indices) > 1 else names
-
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, positions: range) -> None:
         """Asks the source for some samples: their bytes, paths or arrays, and labels."""
         reader, labels = self.config.reader, self._samples.labels
-        with self._recorder.at(batch=self.number) as clock:
+        with self._recorder.at("read" if reader.only_names_files else None, batch=self.number) as clock:
             self._workers.track(clock)
             for k, index in zip(positions, self.indices[positions.start : positions.stop].tolist(), strict=True):
-                if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
+                if not reader.only_names_files and clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
                     return
                 try:
                     self._data[k], labels[k] = reader.fetch(index)

@@ -126,8 +126,10 @@ class Times:
         for sample, (thread, begin, middle, end) in zip(self._samples.tolist(), table.tolist(), strict=True):
             if end:  # else it was cancelled
                 lane = f"{thread_name}-{thread}"
-                listener.on_stage(lane, self._stages[0], begin, middle, self._batch, sample)
-                listener.on_stage(lane, self._stages[1], middle, end, self._batch, sample)
+                if middle > begin:  # else the sample skipped the stage
+                    listener.on_stage(lane, self._stages[0], begin, middle, self._batch, sample)
+                if end > middle:
+                    listener.on_stage(lane, self._stages[1], middle, end, self._batch, sample)
 
 
 class FileReads:

@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from ctypes import byref, c_int64
 from typing import Any, NamedTuple, NoReturn
 
@@ -81,25 +81,25 @@ class ThreadPool:
         if self.stopping:
             raise LoaderClosedError(self._closed or _CLOSED)
 
-    def watchdog(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
+    def watchdog(self, batch: int, timeout_seconds: float, name: Callable[[int | None], str]) -> Iterator[None]:
         """Raises a LoaderError if a sample of this batch is stuck, or if every thread is stuck in other batches.
 
         Call `next` every POLL_SECONDS. It counts polls that find a worker at the same sample. Time alone would be
         wrong: after a stopped process continues (Ctrl-Z, a paused container), every sample is older than the timeout.
 
         Args:
-            name: the name of the sample, or of several candidates, by index.
+            name: the name of a sample, by index; of any sample, by None.
         """
-        polls: dict[tuple[Clock | NativeActivity, int, tuple[int, ...]], int] = {}
+        polls: dict[tuple[Clock | NativeActivity, int, int | None], int] = {}
         while True:
-            current = [(clock, clock.since, tuple(clock.samples)) for clock in self.activities()]
+            current = [(clock, clock.since, clock.sample) for clock in self.activities()]
             polls = {activity: polls.get(activity, -1) + 1 for activity in current}
             stuck = [clock for (clock, *_), count in polls.items() if count * POLL_SECONDS >= timeout_seconds]
             own = [clock for clock in stuck if clock.batch == batch]
             if own or len(stuck) >= self.threads:
                 worst = (own or stuck)[0]
                 raise LoaderTimeoutError(
-                    f"{worst.activity} {name(worst.samples)} has taken {worst.seconds:.1f} s so far, "
+                    f"{worst.activity} {name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
                     f"more than timeout_seconds={timeout_seconds:g}"
                 )
             yield
@@ -154,7 +154,7 @@ class NativeActivity(NamedTuple):
     """What a thread does within native work; a `Clock` has the same attributes."""
 
     batch: int
-    samples: tuple[int, ...]
+    sample: int
     activity: str
     since: int
 
@@ -216,7 +216,7 @@ class _Workers:
             library.cuaug_pool_activity(self._pool, number, fields := (c_int64 * 4)())
             batch, sample, stage, since = fields
             if batch >= 0:
-                found.append(NativeActivity(batch, (sample,), _ACTIVITIES[stage], since))
+                found.append(NativeActivity(batch, sample, _ACTIVITIES[stage], since))
         return found
 
     def stop(self) -> None:

@@ -6,10 +6,9 @@ Each thread of a loader has a `Clock` for its current stage. The `Recorder` alwa
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -53,6 +52,7 @@ class Clock:
     Attributes:
         batch: the number of the batch.
         stage: None for time that is not counted.
+        sample: index of the sample; None for a stage without one.
         since: start of the stage, by `time.perf_counter_ns`.
     """
 
@@ -63,9 +63,8 @@ class Clock:
         self._listener = recorder.listener
         self._numbers: dict[Any, int] = defaultdict(int)
         self._ranges: Any = None
-        self._samples: tuple[Sequence[int], ctypes.c_int64 | None] | None = None
         self.stage: str | None = None
-        self._sample = sample
+        self.sample = sample
         self.since = self._entered = perf_counter_ns()
         if stage is not None:
             self.at(stage, sample)
@@ -85,22 +84,9 @@ class Clock:
                 self._notify(now, stage)
             self.stage = stage
             self._entered = now
-        self._sample, self._samples = sample, None
+        self.sample = sample
         self.since = now
         return passed
-
-    def at_samples(self, stage: str, samples: Sequence[int], progress: ctypes.c_int64 | None = None) -> None:
-        """As `at`, for several samples; `progress` holds the position of the current one, None if unknown."""
-        self.at(stage, samples[0] if len(samples) == 1 else None)
-        self._samples = samples, progress
-
-    @property
-    def samples(self) -> Sequence[int]:
-        """The current sample, or several candidates; empty for a stage without samples."""
-        if self._samples is None:
-            return () if self._sample is None else (self._sample,)
-        samples, progress = self._samples
-        return samples if progress is None else (samples[progress.value],)
 
     @property
     def seconds(self) -> float:
@@ -130,7 +116,7 @@ class Clock:
             self._ranges = None
         if self.stage is not None:
             lane = self._lane or threading.current_thread().name
-            listener.on_stage(lane, self.stage, self.since, now, self.batch, self._sample)
+            listener.on_stage(lane, self.stage, self.since, now, self.batch, self.sample)
         # No range while the consumer works: it may open and close its own ranges, and ranges must nest.
         if listener.ranges is not None and stage not in (None, "wait_for_consumer"):
             self._ranges = listener.ranges

@@ -1,24 +1,17 @@
-"""Reads whole files as bytes, with few system calls and few GIL acquisitions."""
+"""Reads whole files as bytes, with few system calls."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
 import sys
-from collections.abc import Sequence
 
-from cuaug._runtime.native import library
 from cuaug.limits import check_bytes
 
-__all__ = ["error_reason", "is_fd_limit_error", "open_regular", "read_bytes", "read_files"]
+__all__ = ["error_reason", "is_fd_limit_error", "open_regular", "read_bytes"]
 
 _CHUNK_BYTES = 1 << 20
-# (None, n) -> bytes object of length n, uninitialized.
-_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = sys.maxsize) -> bytes:
@@ -44,44 +37,6 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int = sys.maxsize) -> by
         raise OSError(errno.ENOMEM, f"its {size:,} bytes do not fit in memory", os.fspath(path)) from error
     finally:
         os.close(fd)
-
-
-def read_files(paths: Sequence[str], progress: ctypes.c_int64, max_bytes: int = sys.maxsize) -> list[bytes | None]:
-    """Reads several whole files in two native calls. `read_bytes` takes the GIL four times per file.
-
-    Args:
-        progress: receives the number of the file being read.
-        max_bytes: larger files are left to `read_bytes`.
-
-    Returns:
-        The bytes of each file; None for files left to `read_bytes`, which reads them or raises the error.
-    """
-    count = len(paths)
-    fds, sizes = (ctypes.c_int32 * count)(), (ctypes.c_int64 * count)()
-    pointers = ctypes.c_char_p * count
-    library.cuaug_open_files(pointers(*map(_encode_path, paths)), count, fds, sizes, ctypes.byref(progress))
-    try:
-        for i, size in enumerate(sizes):
-            if size > max_bytes:
-                os.close(fds[i])
-                fds[i], sizes[i] = -1, 0
-        buffers = [_new_bytes(None, size) if size else b"" for size in sizes]
-    except MemoryError:
-        for fd in fds:
-            if fd >= 0:
-                os.close(fd)
-        return [None] * count
-    library.cuaug_read_files(fds, count, pointers(*buffers), sizes, ctypes.byref(progress))
-    return [data if size else None for data, size in zip(buffers, sizes, strict=True)]
-
-
-def _encode_path(path: str) -> bytes:
-    """The path in the system's encoding; empty for an impossible name."""
-    try:
-        name = os.fsencode(path)
-    except ValueError:
-        return b""
-    return b"" if b"\0" in name else name
 
 
 def open_regular(path: str | os.PathLike[str], flags: int) -> int:

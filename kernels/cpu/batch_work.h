@@ -75,10 +75,11 @@ void read_item(void* table, int64_t i, Worker& worker) {
     const int64_t start = now();
     begin(worker, work.common, i, READ, start);
     if (row.path) read_file(row.path, work.max_bytes, *work.memory, row.data, row.size, row.chunk, row.offset);
-    const int64_t middle = now();
+    const int64_t middle = row.path ? now() : start;
     begin(worker, work.common, i, PARSE, middle);
     if (row.data) row.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
-    work.common.times[i] = {worker.number, start, middle, now()};
+    // Python parses all other files, and counts the time.
+    work.common.times[i] = {worker.number, start, middle, row.header.orientation ? now() : middle};
 }
 
 // --- decoding and augmenting ----------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class Fuzzer:
         y1, x1 = rng.randint(y0 + 1, h), rng.randint(x0 + 1, w)
         outcomes: list[np.ndarray | str] = []
         for region, shape in ((None, (h, w, 3)), ((y0, x0, y1, x1), (y1 - y0, x1 - x0, 3))):
-            self._decoder._slots[0].memory[: 3 * h * w].fill(filled)
+            self._decoder._memory.array[: 3 * h * w].fill(filled)
             try:
                 pixels = self._decoder.decode(header, region)
             except DecodeError as error:

@@ -1,4 +1,4 @@
-"""Decodes damaged files together with sound ones, whole and cropped; tests/kernels/test_sanitizers.py runs it.
+"""Decodes damaged files between sound ones, whole and cropped; tests/kernels/test_sanitizers.py runs it.
 
 python -m tests.codec.sanitized_decoding COUNT
 """
@@ -10,7 +10,7 @@ import sys
 
 from PIL import Image
 
-from cuaug.codec import CpuDecoder, DecodeResult, EncodedImage, JpegIndex, Region, read_header
+from cuaug.codec import CpuDecoder, EncodedImage, JpegIndex, Region, read_header
 from cuaug.errors import DecodeError
 from tests.codec.images import encode
 from tests.codec.mutations import mutate
@@ -30,9 +30,14 @@ def main(count: int) -> None:
         rng.shuffle(files)
         headers = [header for data in files if (header := _header(data)) is not None]
         regions = [rng.choice((None, _region(rng, header))) for header in headers]
-        for outcome in decoder.decode_batch(headers, regions, index=index):
-            decoded_by[outcome.decoded_by if isinstance(outcome, DecodeResult) else "nobody"] += 1
-            crops += isinstance(outcome, DecodeResult) and outcome.cropped
+        for header, region in zip(headers, regions, strict=True):
+            try:
+                decoder.decode(header, region, index=index)
+            except DecodeError:
+                decoded_by["nobody"] += 1
+            else:
+                decoded_by[decoder.decoded_by] += 1
+                crops += decoder.cropped
     print("decoded", decoded_by, "cropped", crops)
     assert min(crops, *decoded_by.values()) >= count // 20
 

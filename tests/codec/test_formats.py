@@ -59,5 +59,7 @@ def test_sixteen_bits_are_scaled(channels, decoder):
             decoder.decode(read_header(files[0], lossy=True)).astype(int), as_pillow(files[0]), atol=1
         )
     for data in files:
+        region = decoder.decode(read_header(data, lossy=True), (3, 5, 20, 30)).copy()
         pixels = decoder.decode(read_header(data, lossy=True))
+        np.testing.assert_array_equal(region, pixels[3:20, 5:30])
         assert np.abs(pixels - expected).max() <= 1

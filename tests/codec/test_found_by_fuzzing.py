@@ -23,7 +23,7 @@ FAILED = "failed"
 
 def outcome(decoder, data: bytes, before: int) -> np.ndarray | str:
     """The pixels or FAILED, decoded into memory that was filled with the byte `before`."""
-    decoder._slots[0].memory.fill(before)
+    decoder._memory.array.fill(before)
     try:
         return decoder.decode(read_header(data, lossy=True)).copy()
     except DecodeError:

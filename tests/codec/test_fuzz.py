@@ -162,7 +162,7 @@ class Faulty(CpuDecoder):
         if self._fault == "another error":
             raise KeyError("row 7")
         if self._fault == "unwritten":
-            return self._slots[0].memory[: pixels.size].reshape(pixels.shape)
+            return self._memory.array[: pixels.size].reshape(pixels.shape)
         return pixels
 
 

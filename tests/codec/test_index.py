@@ -19,7 +19,7 @@ from PIL import Image
 
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.codec.jpeg_crop import crop_jpeg, is_worth_cropping
+from cuaug.codec.jpeg_crop import crop_jpeg
 from tests.codec.images import FORMATS, as_pillow, encode, photo
 from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, size, slice_region
 from tests.codec.memory import allocated
@@ -137,10 +137,13 @@ def test_a_small_region_makes_the_index_at_once():
 
 def test_a_crop_that_saves_too_little_is_not_worth_it():
     """The file is not even parsed then."""
-    assert not is_worth_cropping(REGION, (200, 300), len(FILE), len(FILE))
-    assert is_worth_cropping(REGION, (200, 300), len(FILE), len(FILE) // 4)
-    wide = (0, 0, 100, 300)  # rows below a region are not decoded anyway
-    assert not is_worth_cropping(wide, (200, 300), len(FILE), 1)
+    large = read_header(encode(Image.effect_noise((600, 400), 90).convert("RGB"), "JPEG", quality=95))
+    index = JpegIndex(1 << 20)
+    assert large.is_worth_cropping((300, 400, 350, 450), index)
+    assert not large.is_worth_cropping((300, 400, 350, 450))  # neither an index nor restart markers
+    assert not large.is_worth_cropping((0, 0, 10, 590), index)  # little lies beside it
+    assert not large.is_worth_cropping((0, 0, 100, 600), index)  # rows below a region are not decoded anyway
+    assert not large.is_worth_cropping((300, 400, 307, 450), index)  # narrow regions come from the whole image
 
 
 def test_the_memory_budget():

@@ -97,7 +97,7 @@ def orientation(tiff: bytes) -> int:
 
 
 def library_header(data: bytes) -> list[int]:
-    return [value for (value,) in jpeg_headers([data])]
+    return jpeg_headers([data])[0].tolist()
 
 
 def test_a_subclass_of_bytes_is_read():
@@ -136,7 +136,7 @@ def test_encoders_files_are_sound(data):
         and library_header(data) == found
     )
     # A truncated file has no end; bytes after the end do not matter.
-    assert not any(map(any, jpeg_headers([data[:n] for n in range(len(data))])))
+    assert not jpeg_headers([data[:n] for n in range(len(data))]).any()
     assert library_header(data + b"\xff\xff\xe1") == found
 
 
@@ -152,7 +152,7 @@ def test_markers_anywhere_in_a_scan():
         for piece in pieces
         for end in (b"\xff\xd9", b"\xff", b"")
     ]
-    found = [list(header) for header in zip(*jpeg_headers(files), strict=True)]
+    found = jpeg_headers(files).tolist()
     assert found == [reference_header(file) for file in files]
     assert len({tuple(header) for header in found}) == 2
 
@@ -207,8 +207,8 @@ def test_nvimagecodec_reads_the_same_size(data, file):
 
 def test_many_files_at_once():
     files = [*FILES, b"", b"\xff\xd8", *FORMATS.values(), FILES[0][:-1]] * 3
-    assert list(map(list, zip(*jpeg_headers(files), strict=True))) == [reference_header(data) for data in files]
-    assert jpeg_headers([]) == ([], [], [], [], [])
+    assert jpeg_headers(files).tolist() == [reference_header(data) for data in files]
+    assert jpeg_headers([]).shape == (0, 5)
 
 
 @given(st.data())

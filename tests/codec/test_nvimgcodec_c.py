@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 import pickle
 import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 from PIL import Image
 
-from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
+from cuaug._runtime.native import data_address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
 from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
 from tests.codec.images import JPEG, PHOTO, RGB, as_pillow, encode
-from tests.codec.jpeg_crops import expected_crop, jpeg, slice_region
+from tests.codec.jpeg_crops import jpeg, slice_region
 from tests.codec.memory import allocated
 
 H, W = RGB.height, RGB.width
@@ -102,56 +101,43 @@ def test_sizes_as_stored():
     assert stored_size(b"") is None and stored_size(b"no picture" * 9) is None
 
 
-class Requests:
-    """Rows for `NativeDecoder`, and the memory behind their addresses."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, ...]] = []
-        self.kept: list[Any] = []
-
-    def add(self, data: bytes, size: tuple[int, int], region: tuple[int, int, int, int]) -> np.ndarray:
-        pixels = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
-        self.rows.append(
-            (id(data) + BYTES_DATA_OFFSET, len(data), *size, *region, address(pixels), pixels.nbytes, False)
-        )
-        self.kept += [data, pixels]
-        return pixels
+def region_row(data: bytes, size: tuple[int, int], region: tuple[int, int, int, int], interval: int = 0) -> np.ndarray:
+    """An `EncodedRegion` of an upright image; the caller keeps `data`."""
+    row = (data_address(data), len(data), *size, 1, interval, data[:2] == b"\xff\xd8", *region)
+    return np.array(row, dtype=np.int64)
 
 
 def test_a_bad_request_does_not_affect_the_others():
     decoder, expected, all_of_it = NativeDecoder(fancy_upsampling=True), as_pillow(JPEG), (0, 0, H, W)
-    for _ in range(3):  # nvImageCodec objects are reused
-        requests = Requests()
-        whole = requests.add(JPEG, (H, W), all_of_it)
-        taller = requests.add(JPEG, (H + 1, W), (0, 0, H + 1, W))
-        narrower = requests.add(JPEG, (H, W - 1), (0, 0, H, W - 1))
-        requests.add(JPEG[: len(JPEG) // 2], (H, W), all_of_it)
-        requests.add(b"no picture" * 9, (H, W), all_of_it)
-        region = requests.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
-        other = requests.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
-        statuses = [status for status, _, _ in decoder.decode(requests.rows)]
-        assert statuses == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
-        assert (
-            (whole == expected).all() and (region == expected[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
-        )
-        assert (taller == 7).all() and (narrower == 7).all()
-    assert decoder.decode([]) == []
+    wrong = [(JPEG, (H + 1, W)), (JPEG, (H, W - 1)), (JPEG[: len(JPEG) // 2], (H, W)), (b"no picture" * 9, (H, W))]
+    memory = np.empty(1 << 20, dtype=np.uint8)
+    for data, size in wrong * 3:  # nvImageCodec objects are reused
+        memory.fill(7)
+        assert decoder.decode(region_row(data, size, (0, 0, *size)), None, memory).status == 0
+        assert len(data) < len(JPEG) or (memory == 7).all()  # nothing of an image of another size is written
+        for sound, pixels, region in ((JPEG, expected, all_of_it), (JPEG, expected, (8, 16, H - 3, W - 1)),
+                                      (PNG, PHOTO, (0, 0, *PHOTO.shape[:2]))):  # fmt: skip
+            y0, x0, y1, x1 = region
+            decoded = decoder.decode(region_row(sound, pixels.shape[:2], region), None, memory)
+            assert decoded.status == FROM_FILE
+            shape, strides = (y1 - y0, x1 - x0, 3), (decoded.pitch, 3, 1)
+            assert (as_strided(memory[decoded.offset :], shape, strides) == pixels[y0:y1, x0:x1]).all()
 
 
-@pytest.mark.parametrize("missing", [0, 1])
-def test_a_whole_crop_is_decoded_if_it_fits(missing):
-    """Else the region alone; nothing is written beyond."""
+def test_too_little_memory_is_not_written():
+    memory = np.full(3 * H * W - 1, 7, dtype=np.uint8)
+    decoded = NativeDecoder(fancy_upsampling=True).decode(region_row(JPEG, (H, W), (0, 0, H, W)), None, memory)
+    assert decoded.status == 0 and decoded.needed == 3 * H * W and (memory == 7).all()
+
+
+def test_a_crop_writes_its_own_memory_alone():
     stored, region = (120, 400), (40, 100, 70, 130)
     file = jpeg(*stored, interval=5)
-    cropped = expected_crop(stored, 0x221111, 1, region, (16, 5 * 16))
-    shape = (cropped[2] - cropped[0], cropped[3] - cropped[1], 3)
-    pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
-    row = (id(file) + BYTES_DATA_OFFSET, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
-    ((status, decoded_region, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
-    assert status == FROM_CROP and decoded_region == (region if missing else cropped)
-    top, left, bottom, right = decoded_region
-    count = 3 * (bottom - top) * (right - left)
-    decoded = pixels[:count].reshape(bottom - top, right - left, 3)
-    y0, x0, y1, x1 = region
-    assert (decoded[y0 - top : y1 - top, x0 - left : x1 - left] == slice_region(as_pillow(file), region)).all()
-    assert (pixels[count:] == 7).all()
+    row, decoder = region_row(file, stored, region, interval=5), NativeDecoder(fancy_upsampling=True)
+    needed = decoder.decode(row, None, np.empty(0, dtype=np.uint8)).needed
+    pixels = np.full(needed + 64, 7, dtype=np.uint8)
+    decoded = decoder.decode(row, None, pixels)
+    assert decoded.status == FROM_CROP
+    shape = region[2] - region[0], region[3] - region[1], 3
+    found = as_strided(pixels[decoded.offset :], shape, (decoded.pitch, 3, 1))
+    assert (found == slice_region(as_pillow(file), region)).all() and (pixels[needed:] == 7).all()

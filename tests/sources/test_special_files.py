@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
+import resource
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
-from cuaug.sources import TarShards, _bytes
-from cuaug.sources._bytes import read_bytes, read_files
+from cuaug.pipeline.native_work import FileReads, Times
+from cuaug.pipeline.thread_pool import ThreadPool
+from cuaug.sources import TarShards
+from cuaug.sources._bytes import read_bytes
 from tests.cache.images import run
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import write_tar
@@ -56,34 +60,55 @@ def make_files(folder: Path) -> dict[str, bytes | None]:
     return results | dict.fromkeys([*map(str, others), f"{folder}/one\0.jpg", f"{folder}/\ud800", ""])
 
 
+def read_files(paths: list[str], max_bytes: int = 1 << 60) -> list[bytes | None]:
+    """The files' bytes, read by native work on two threads; None for files that are left to `read_bytes`."""
+    times = Times(0, np.zeros(1, dtype=np.int64), np.arange(len(paths)), ("read", "parse"))
+    reads, pool, ended = FileReads(paths, times, max_bytes, 1 << 30), ThreadPool(2), threading.Event()
+    pool.submit(ended.set, native=reads.work)
+    assert ended.wait(30)
+    pool.close()
+    return [None if isinstance(value, str) else value.tobytes() for value in reads.finish()[0]]
+
+
 def test_reading_several_files(tmp_path):
     expected = make_files(tmp_path)
-    before, progress = len(os.listdir("/proc/self/fd")), ctypes.c_int64()
-    assert read_files(list(expected), progress) == list(expected.values())
-    assert progress.value == 4, "the last file that was read"
-    assert len(os.listdir("/proc/self/fd")) == before and read_files([], progress) == []
-
-
-def test_several_files_that_shrink_or_do_not_fit_in_memory(tmp_path, monkeypatch):
-    """A file truncated while it is read is left to `read_bytes`; no descriptor stays open."""
-    paths = [str(tmp_path / name) for name in "abc"]
-    for path in paths:
-        Path(path).write_bytes(b"0123456789")
-    before, new_bytes = len(os.listdir("/proc/self/fd")), _bytes._new_bytes
-
-    def truncate(nothing: None, size: int) -> bytes:
-        os.truncate(paths[1], 4)
-        return new_bytes(nothing, size)
-
-    monkeypatch.setattr(_bytes, "_new_bytes", truncate)
-    assert read_files(paths, ctypes.c_int64()) == [b"0123456789", None, b"0123456789"]
-
-    def out_of_memory(nothing: None, size: int) -> bytes:
-        raise MemoryError
-
-    monkeypatch.setattr(_bytes, "_new_bytes", out_of_memory)
-    assert read_files(paths, ctypes.c_int64()) == [None] * 3
+    before = len(os.listdir("/proc/self/fd"))
+    assert read_files(list(expected)) == list(expected.values())
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_files_above_the_limit_or_larger_than_memory_are_left_over(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    assert read_files([str(path)] * 2, 5) == [b"12345"] * 2 and read_files([str(path)], 4) == [None]
+    os.truncate(path, 1 << 42)  # a hole
+    before = len(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 41, limits[1]))
+    try:
+        assert read_files([str(path)]) == [None]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_changes_its_size_is_read_whole_or_left_over(tmp_path):
+    path, stop = tmp_path / "a", threading.Event()
+    path.write_bytes(b"0" * 100_000)
+
+    def change() -> None:
+        while not stop.is_set():
+            for size in (10, 100_000):
+                os.truncate(path, size)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        sizes = {None if data is None else len(data) for _ in range(100) for data in read_files([str(path)] * 4)}
+    finally:
+        stop.set()
+        thread.join()
+    assert sizes <= {None, 10, 100_000} and sizes - {None}
 
 
 def test_no_descriptor_stays_open(tmp_path):
