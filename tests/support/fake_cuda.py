@@ -270,8 +270,8 @@ class FakeDecoder:
                 results.append(error)
                 continue
             finally:
-                if self.cpu.messages:
-                    self.messages[i] = self.cpu.messages[0]
+                if self.cpu.lines:
+                    self.messages[i] = self.cpu.lines
             if header._stream is None:
                 results.append(pixels)
             else:
