@@ -159,8 +159,7 @@ class FileReads:
 
     @property
     def work(self) -> NativeWork:
-        """The work; keep this object until it has ended."""
-        return NativeWork(_READ, self._table, len(self._data))
+        return NativeWork(_READ, self._table, len(self._data), self)
 
     def finish(self) -> tuple[list[Any], NDArray[np.int32]]:
         """Returns the data, and the fields of their JPEG headers, once the work has ended.
@@ -234,8 +233,7 @@ class SampleRuns:
 
     @property
     def work(self) -> NativeWork:
-        """The work; keep this object until it has ended."""
-        return NativeWork(_RUN, self._table, len(self._rows))
+        return NativeWork(_RUN, self._table, len(self._rows), self)
 
     @property
     def statuses(self) -> NDArray[np.int64]:

@@ -141,13 +141,15 @@ class NativeWork(NamedTuple):
 
     Attributes:
         kind: READ or RUN, as `cuaug_pool_add` (kernels/cpu/batch_work.h) numbers them.
-        table: the structure that describes the work; it is kept until the work has ended.
+        table: the structure that describes the work.
         items: number of them.
+        owner: what owns the memory that the table names; it is kept until the work has ended.
     """
 
     kind: int
     table: Any
     items: int
+    owner: Any
 
 
 class NativeActivity(NamedTuple):

@@ -1,4 +1,5 @@
-// Computes: the native work of a batch on a pool's threads: files read and their JPEG headers parsed; images decoded and
+// Computes: the native work of a batch on a pool's threads: files read and their JPEG headers parsed; images decoded
+// and
 //           augmented. C interface of cuaug/pipeline/native_work.py, whose structures have the same fields.
 // Threads:  those of a `Pool`; an item is a sample, and writes its own rows alone.
 // Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu.py.
@@ -96,13 +97,13 @@ struct PlanTables {
 enum SampleStatus : int64_t { NOT_DECODED = 0, FROM_WHOLE_FILE = 1, FROM_JPEG_CROP = 2, FROM_PIXELS = 3 };
 
 struct SampleRow {
-    EncodedRegion image;      // of an encoded image
-    const uint8_t* pixels;    // or pixel (y0, x0) of a decoded one
-    int64_t pitch;            // bytes between its rows
-    int64_t sample;           // its number in the plan
-    int64_t status;           // out: a SampleStatus
-    int64_t lacks_memory;     // out: a pass needs more memory than allowed, or than there is
-    int64_t text_length;      // out: bytes of text
+    EncodedRegion image;    // of an encoded image
+    const uint8_t* pixels;  // or pixel (y0, x0) of a decoded one
+    int64_t pitch;          // bytes between its rows
+    int64_t sample;         // its number in the plan
+    int64_t status;         // out: a SampleStatus
+    int64_t lacks_memory;   // out: a pass needs more memory than allowed, or than there is
+    int64_t text_length;    // out: bytes of text
 };
 
 struct RunWork {
@@ -165,9 +166,9 @@ void run_item(void* table, int64_t i, Worker& worker) {
     const PlanTables& plan = work.plan;
     const Image image = {pixels.first, pixels.pitch, int32_t(row.image.y0), int32_t(row.image.x0)};
     for (int64_t k = row.sample * work.views; is_decoded && k < (row.sample + 1) * work.views; ++k)
-        row.lacks_memory |= run_on(int(work.isa), plan.rows + k * plan.row_bytes, plan.samples, int(plan.passes),
-                                   plan.ops, plan.tables, nullptr, image, reinterpret_cast<void*>(plan.targets[k]), 0, 0,
-                                   work.max_floats) != 0;
+        row.lacks_memory |=
+            run_on(int(work.isa), plan.rows + k * plan.row_bytes, plan.samples, int(plan.passes), plan.ops, plan.tables,
+                   nullptr, image, reinterpret_cast<void*>(plan.targets[k]), 0, 0, work.max_floats) != 0;
     work.common.times[i] = {worker.number, start, middle, now()};
 }
 

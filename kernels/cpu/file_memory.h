@@ -19,7 +19,7 @@
 namespace {
 
 class FileMemory {
-public:
+  public:
     FileMemory() = default;
     FileMemory(const FileMemory&) = delete;
     ~FileMemory() {
@@ -54,7 +54,7 @@ public:
         return std::exchange(chunks_[size_t(chunk)].data, nullptr);
     }
 
-private:
+  private:
     static constexpr int64_t CHUNK_BYTES = 4 << 20;
     struct Chunk {
         unsigned char* data;

@@ -14,7 +14,7 @@ namespace {
 // A mapping of its own: malloc would keep large freed blocks, and blocks of many sizes, used by many threads, fragment
 // its heap.
 class PixelMemory {
-public:
+  public:
     PixelMemory() = default;
     PixelMemory(const PixelMemory&) = delete;
     ~PixelMemory() { free(); }
@@ -30,7 +30,7 @@ public:
         return data_;
     }
 
-private:
+  private:
     static constexpr int64_t MIN_KEPT = 3 << 18, MAX_KEPT = 64 << 20, HUGE_PAGES_FROM = 4 << 20;
     static constexpr int SHRINK_AFTER = 256;
 

@@ -1,6 +1,6 @@
 // Computes: which work a thread of a loader does next: an item of native work, or a task of Python's.
-//           The threads are Python's (cuaug/pipeline/thread_pool.py). They wait and work here without the GIL, and return
-//           to Python once per task and once per finished piece of native work, however many items it has.
+//           The threads are Python's (cuaug/pipeline/thread_pool.py). They wait and work here without the GIL, and
+//           return to Python once per task and once per finished piece of native work, however many items it has.
 // Threads:  any; `Pool` locks. Work of a lower priority number comes first, then work that was added earlier.
 // Reference: none.
 // Tests:    tests/runtime/test_work_pool.py, tests/kernels/test_pool_sanitized.py.
@@ -58,7 +58,7 @@ struct Earlier {
 constexpr int64_t STOPPED = -1;
 
 class Pool {
-public:
+  public:
     explicit Pool(int64_t threads) {
         for (int64_t i = 0; i < threads; ++i) workers_.emplace_back().number = i;
     }
@@ -115,8 +115,10 @@ public:
 
     const pid_t process = getpid();
 
-private:
-    static bool finish(Work* work, int64_t items) { return work->open.fetch_sub(items) == items; }
+  private:
+    static bool finish(Work* work, int64_t items) {
+        return work->open.fetch_sub(items, std::memory_order_acq_rel) == items;
+    }
 
     static int64_t finished_token(Work* work) {
         const int64_t token = work->token;

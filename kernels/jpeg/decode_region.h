@@ -2,7 +2,8 @@
 //           JPEG first, and the EXIF orientation of the pixels. C interface of cuaug/codec/cpu.py.
 // Threads:  the caller's alone; one decoder serves one thread at a time.
 // Reference: tests/codec/test_regions.py slices the whole image; EXIF 2.3, 4.6.4, tag 274.
-// Tests:    tests/codec/test_regions.py, test_exif.py, test_index.py; under sanitizers: tests/codec/sanitized_decoding.py.
+// Tests:    tests/codec/test_regions.py, test_exif.py, test_index.py; under sanitizers:
+// tests/codec/sanitized_decoding.py.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -48,8 +49,7 @@ bool pays_to_crop(const EncodedRegion& image, const StoredRegion& stored, bool h
     const Rectangle& region = stored.region;
     if (!image.restart_interval && !(has_index && image.is_jpeg)) return false;
     const int64_t min_bytes = image.restart_interval ? 0 : MIN_BYTES_SAVED;
-    const int64_t left_out =
-        region.bottom * stored.width - (region.bottom - region.top) * (region.right - region.left);
+    const int64_t left_out = region.bottom * stored.width - (region.bottom - region.top) * (region.right - region.left);
     return left_out * image.size >= min_bytes * stored.height * stored.width;
 }
 
@@ -90,8 +90,8 @@ struct RegionPixels {
 Status decode_region(NativeDecoder& decoder, const EncodedRegion& image, const StoredRegion& stored, JpegIndex* index,
                      uint8_t* memory, RegionPixels& pixels) {
     const Rectangle& region = stored.region;
-    Request request = {image.data,         image.size,          stored.height, stored.width, region.top, region.left,
-                       region.bottom,      region.right,        int64_t(memory), stored.capacity, stored.crop};
+    Request request = {image.data,    image.size,   stored.height,   stored.width,    region.top, region.left,
+                       region.bottom, region.right, int64_t(memory), stored.capacity, stored.crop};
     Status status = FAILED;
     try {
         status = decode_image(decoder, request, index);
@@ -122,9 +122,9 @@ EXPORT int32_t cuaug_pays_to_crop(const void* region, int32_t has_index) {
 }
 
 // Decodes one region in the calling thread. region: `EncodedRegion`. index: a `JpegIndex` or null.
-// memory [capacity]: receives the pixels. out [4]: the offset of pixel (y0, x0) in `memory`, bytes between rows, bytes of
-// memory that are needed, bytes of text. text [text_size]: lines printed to stderr.
-// Returns a `Status`; FAILED with out[2] > capacity if the memory is too small.
+// memory [capacity]: receives the pixels. out [4]: the offset of pixel (y0, x0) in `memory`, bytes between rows, bytes
+// of memory that are needed, bytes of text. text [text_size]: lines printed to stderr. Returns a `Status`; FAILED with
+// out[2] > capacity if the memory is too small.
 EXPORT int32_t cuaug_decode_region(void* decoder, const void* region, void* index, uint8_t* memory, int64_t capacity,
                                    int64_t* out, char* text, int64_t text_size) {
     const auto& image = *static_cast<const EncodedRegion*>(region);

@@ -61,7 +61,7 @@ def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
         # Python frees some memory only at exit. GCC 13 misaligns objects that it moves off the stack (bug 110027).
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
-        "TSAN_OPTIONS": "halt_on_error=1",
+        "TSAN_OPTIONS": f"halt_on_error=1:suppressions={Path(__file__).with_name('thread_sanitizer.supp')}",
         "OPENBLAS_NUM_THREADS": "1",
     }
     # Without address randomisation where possible: with it, ThreadSanitizer cannot always place its own memory.

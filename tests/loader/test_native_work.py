@@ -1,0 +1,114 @@
+"""Native work against the same steps in Python, and under ThreadSanitizer."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug.codec import CpuDecoder, JpegIndex, read_header
+from cuaug.errors import DecodeError
+from cuaug.pipeline.native_work import FileReads, SampleRuns
+from cuaug.pipeline.thread_pool import ThreadPool
+from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, app1, as_pillow, encode, photo, tiff_block
+from tests.codec.test_regions import JPEG_OPTIONS
+from tests.loader.native_runs import Decoded, run
+from tests.support.builds import build
+from tests.support.sanitizers import THREAD, plant_mistakes
+from tests.support.sanitizers import run as run_sanitized
+
+_pool = ThreadPool(3, "native-work")
+
+
+def finish(work: FileReads | SampleRuns) -> None:
+    ended = threading.Event()
+    _pool.submit(ended.set, native=work.work)
+    assert ended.wait(60)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_a_batch_equals_single_decodes(data):
+    """Formats that nvImageCodec decodes, rotated and damaged files, narrow and cropped regions, decoded images."""
+    single, index = CpuDecoder(), JpegIndex(1 << 20)
+    large = Image.fromarray(photo(200, 300))
+    exif_blocks = [app1(tiff_block(orientation))[4:] for orientation in (1, 3, 6)]
+    jpegs = [encode(large, "JPEG", exif=exif, quality=95, **chosen) for exif in exif_blocks for chosen in JPEG_OPTIONS]
+    formats = [file for file in FORMATS.values() if not read_header(file, lossy=True).for_pillow]
+    files = [*jpegs, *formats, jpegs[0][:-2000], PNG[:-100]]
+    for _ in range(2):
+        items, regions = [], []
+        for file in data.draw(st.lists(st.none() | st.sampled_from(files), min_size=1, max_size=9)):
+            items.append(item := Decoded(PHOTO) if file is None else read_header(file, lossy=True))
+            y0, x0 = data.draw(st.integers(0, item.height - 1)), data.draw(st.integers(0, item.width - 1))
+            y1, x1 = data.draw(st.integers(y0 + 1, item.height)), data.draw(st.integers(x0 + 1, item.width))
+            regions.append(data.draw(st.sampled_from([(0, 0, item.height, item.width), (y0, x0, y1, x1)])))
+        finish(runs := run(items, regions, index=index))
+        for i, (item, region, status) in enumerate(zip(items, regions, runs.statuses.tolist(), strict=True)):
+            try:
+                expected = single.decode(item, region)
+            except DecodeError:
+                assert status == 0
+                continue
+            if status:
+                np.testing.assert_array_equal(runs.outputs[i], expected)
+                assert single.decoded_by == ("source" if status == 3 else "cpu")
+            else:
+                assert single.decoded_by == "pillow"
+            if status:
+                assert runs.lines().get(i, []) == single.lines
+
+
+def test_damaged_files_do_not_harm_their_neighbours():
+    damaged = [read_header(data) for data in (JPEG[:-200], PNG[:-300])]
+    items = [read_header(JPEG), *damaged, read_header(PNG)]
+    finish(runs := run(items, [(0, 0, item.height, item.width) for item in items]))
+    assert runs.statuses.tolist() == [1, 0, 0, 1]
+    np.testing.assert_array_equal(runs.outputs[0], as_pillow(JPEG))
+    np.testing.assert_array_equal(runs.outputs[3], PHOTO)
+
+
+def test_tasks_and_native_work_run_by_priority():
+    """One thread: what was submitted while it was busy runs in the order of priorities, then of submission."""
+    pool, started, go, order = ThreadPool(1), threading.Event(), threading.Event(), []
+    pool.submit(lambda: (started.set(), go.wait(60)))
+    assert started.wait(60)
+    works = [run([Decoded(PHOTO)] * 3, [(0, 0, 8, 8)] * 3) for _ in range(3)]
+    ended = threading.Event()
+    for name, priority, native in (("a", 2, None), ("b", 1, works[0].work), ("c", 2, works[1].work), ("d", 0, None)):
+        pool.submit(lambda name=name: order.append(name), priority, native)
+    pool.submit(ended.set, 3)
+    go.set()
+    assert ended.wait(60) and order == ["d", "b", "a", "c"]
+    pool.close()
+
+
+def test_a_closed_pool_keeps_the_memory_of_running_work():
+    """The work ends on its thread; what it writes to lives until then."""
+    for _ in range(30):
+        pool = ThreadPool(4)
+        for batch in range(6):
+            pool.submit(lambda: None, batch, run([Decoded(PHOTO)] * 50, [(0, 0, 30, 40)] * 50, batch).work)
+        pool.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
+def test_no_data_race_and_one_is_reported(tmp_path, monkeypatch):
+    """Sixteen threads. A count of open items without order between threads must be reported."""
+    order = "{std::memory_order_acq_rel <> std::memory_order_relaxed}"
+    mistakes = {"count": ("cpu/work_pool.h", f"fetch_sub(items, {order})")}
+    flags = plant_mistakes(tmp_path / "kernels", mistakes)
+    library = build(tmp_path / "kernels.so", ["-Og", *THREAD, *flags], kernels=tmp_path / "kernels", isas=("baseline",))
+    program = ["-m", "tests.loader.sanitized_pool", "30"]
+    monkeypatch.setenv("CUAUG_MISTAKE", "-1")
+    status, output = run_sanitized(library, "libtsan.so", program)
+    assert status == 0 and "batches" in output and "WARNING: ThreadSanitizer" not in output, output[-5000:]
+    monkeypatch.setenv("CUAUG_MISTAKE", "0")
+    status, output = run_sanitized(library, "libtsan.so", program)
+    assert "data race" in output, output[-5000:]
