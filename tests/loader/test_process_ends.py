@@ -297,7 +297,7 @@ thread_pool._CLOSE_SECONDS = 0.1
 loader = Loader(Bytes(png(0), slow_to_decode(100 if {seconds} else 200)), T.Resize((8, 8)), threads=1, prefetch=1)
 batches = iter(loader)
 next(batches)
-while not any(clock.stage == "decode" for clock in loader._pipeline.workers.activities()):
+while not any(clock.activity == "decoding" for clock in loader._pipeline.workers.activities()):
     pass
 time.sleep(0.05)
 ready()

@@ -253,7 +253,7 @@ list(Loader(Slow(4), threads=1, timeout_seconds=1, device="cpu"))
 @pytest.mark.parametrize("stuck_in", ["read", "decode"])
 def test_a_process_with_a_stuck_thread_ends(stuck_in):
     finished = Program(f"""
-from cuaug._runtime.native import library
+from cuaug.codec import CpuDecoder
 
 def hang(*_, **__):
     time.sleep(600)
