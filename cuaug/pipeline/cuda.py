@@ -104,7 +104,7 @@ class CudaJob(Job):
                         return
                     if k in self.errors:  # its targets failed
                         continue
-                    clock.at_samples("decode", [int(self.indices[k])])
+                    clock.at("decode", int(self.indices[k]))
                     try:
                         clock.count(("decoded_by", staged.stage(i)))
                     except DecodeError as error:
