@@ -89,12 +89,14 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_index_delete.argtypes, lib.cuaug_jpeg_index_delete.restype = [pointer], None
     lib.cuaug_crop_jpeg.argtypes = [pointer, i64, pointer, pointer, pointer, i64, pointer]
     lib.cuaug_crop_jpeg.restype = i64
-    for name in ("file_memory_delete", "free", "pool_delete", "pool_stop"):
+    for name in ("file_memory_delete", "pool_delete", "pool_stop"):
         function = getattr(lib, f"cuaug_{name}")
         function.argtypes, function.restype = [pointer], None
     lib.cuaug_file_memory_new.argtypes, lib.cuaug_file_memory_new.restype = [], pointer
     lib.cuaug_file_memory_chunks.argtypes, lib.cuaug_file_memory_chunks.restype = [pointer], i64
     lib.cuaug_file_memory_release.argtypes, lib.cuaug_file_memory_release.restype = [pointer, i64, pointer], pointer
+    lib.cuaug_free_chunk.argtypes, lib.cuaug_free_chunk.restype = [pointer, i64], None
+    lib.cuaug_free_kept_chunks.argtypes, lib.cuaug_free_kept_chunks.restype = [], None
     lib.cuaug_pool_new.argtypes, lib.cuaug_pool_new.restype = [i64], pointer
     lib.cuaug_pool_add.argtypes = [pointer, i64, i64, i32, pointer, i64]
     lib.cuaug_pool_next.argtypes, lib.cuaug_pool_next.restype = [pointer, i64], i64

@@ -255,7 +255,7 @@ def _release(memory: int, chunk: int) -> NDArray[np.uint8]:
     """A chunk of a FileMemory as an array, which frees it."""
     place = library.cuaug_file_memory_release(memory, chunk, ctypes.byref(size := ctypes.c_int64()))
     array = np.frombuffer(memoryview((ctypes.c_uint8 * size.value).from_address(place)), dtype=np.uint8)
-    weakref.finalize(array, library.cuaug_free, place)
+    weakref.finalize(array, library.cuaug_free_chunk, place, size.value).atexit = False  # threads may use it at exit
     return array
 
 

@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 from cuaug._runtime.libc import release_freed_memory
+from cuaug._runtime.native import library
 from cuaug.codec import MessageLog
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.job import Job
@@ -53,4 +54,5 @@ class Pipeline:
         for pool in self.pools:
             pool.close()
         self.end_iteration()
+        library.cuaug_free_kept_chunks()
         release_freed_memory()

@@ -18,25 +18,65 @@
 
 namespace {
 
+// Chunks that the next batch's files reuse: fresh memory costs a page fault for each 4 kB.
+class KeptChunks {
+public:
+    unsigned char* take() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!count_) return static_cast<unsigned char*>(malloc(size_t(BYTES)));
+        return chunks_[--count_];
+    }
+
+    void give_back(unsigned char* chunk) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (count_ < MAX_COUNT) {
+                chunks_[count_++] = chunk;
+                return;
+            }
+        }
+        free(chunk);
+    }
+
+    void release() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        while (count_) free(chunks_[--count_]);
+    }
+
+    static constexpr int64_t BYTES = 4 << 20;
+
+private:
+    static constexpr int MAX_COUNT = 32;
+    std::mutex mutex_;
+    unsigned char* chunks_[MAX_COUNT];
+    int count_ = 0;
+};
+
+KeptChunks& kept_chunks() {  // never destroyed: threads may give chunks back at exit
+    static auto& chunks = *new KeptChunks;
+    return chunks;
+}
+
 class FileMemory {
   public:
     FileMemory() = default;
     FileMemory(const FileMemory&) = delete;
     ~FileMemory() {
-        for (const Chunk& chunk : chunks_) free(chunk.data);
+        for (const Chunk& chunk : chunks_) free_chunk(chunk.data, chunk.size);
     }
 
     // Memory for a file, and where that is; null if there is none.
     unsigned char* allocate(int64_t size, int64_t& chunk, int64_t& offset) {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (chunks_.empty() || chunks_.back().size - used_ < size) {
-            const int64_t bytes = std::max(size, CHUNK_BYTES);
-            auto* const data = static_cast<unsigned char*>(malloc(size_t(bytes)));
+            const int64_t bytes = std::max(size, KeptChunks::BYTES);
+            auto* const data = bytes > KeptChunks::BYTES ? static_cast<unsigned char*>(malloc(size_t(bytes)))
+                                                         : kept_chunks().take();
             if (!data) return nullptr;
             try {
                 chunks_.push_back({data, bytes});
             } catch (const std::bad_alloc&) {
-                free(data);
+                free_chunk(data, bytes);
                 return nullptr;
             }
             used_ = 0;
@@ -54,8 +94,14 @@ class FileMemory {
         return std::exchange(chunks_[size_t(chunk)].data, nullptr);
     }
 
-  private:
-    static constexpr int64_t CHUNK_BYTES = 4 << 20;
+      static void free_chunk(unsigned char* data, int64_t size) {
+        if (data && size == KeptChunks::BYTES)
+            kept_chunks().give_back(data);
+        else
+            free(data);
+    }
+
+private:
     struct Chunk {
         unsigned char* data;
         int64_t size;
@@ -98,10 +144,15 @@ EXPORT void cuaug_file_memory_delete(void* memory) { delete static_cast<FileMemo
 
 EXPORT int64_t cuaug_file_memory_chunks(void* memory) { return static_cast<FileMemory*>(memory)->chunks(); }
 
-// Returns the chunk's address, and its size; the caller frees it with cuaug_free.
+// Returns the chunk's address, and its size; the caller frees it with cuaug_free_chunk.
 EXPORT void* cuaug_file_memory_release(void* memory, int64_t chunk, int64_t* size) {
     return static_cast<FileMemory*>(memory)->release(chunk, *size);
 }
 
-EXPORT void cuaug_free(void* chunk) { free(chunk); }
+EXPORT void cuaug_free_chunk(void* chunk, int64_t size) {
+    FileMemory::free_chunk(static_cast<unsigned char*>(chunk), size);
+}
+
+// Frees the memory that is kept for the next files.
+EXPORT void cuaug_free_kept_chunks() { kept_chunks().release(); }
 }
