@@ -80,7 +80,7 @@ class CpuDecoder:
             return image.array[y0:y1, x0:x1]
         self.decoded_by = "cpu"
         if not image.for_pillow:
-            row = np.array(image.region_row(region), dtype=np.int64)
+            row = image.region_row(region)
             self._memory.reserve(self._needed)  # may shrink, after a giant image
             decoded = self._decoder.decode(row, index, self._memory.array)
             self._needed = decoded.needed

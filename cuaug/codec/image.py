@@ -103,18 +103,24 @@ class EncodedImage:
             (self._opened,) = open_streams([self._data])
         return self._opened
 
-    def region_row(self, region: Region) -> tuple[int, ...]:
-        """The `EncodedRegion` (kernels/jpeg/decode_region.h) of a displayed region; keep the image while it is used."""
-        size = self.height, self.width
+    def file_row(self) -> tuple[int, ...]:
+        """The fields of an `EncodedRegion` (kernels/jpeg/decode_region.h) before its region.
+
+        Keep the image while they are used.
+        """
+        data = self._data
         return (
-            data_address(self._data), len(self._data), *size, self._orientation, self.restart_interval,
-            int(self.for_gpu), *region,
+            data_address(data), len(data), self.height, self.width, self._orientation, self.restart_interval,
+            self.for_gpu,
         )  # fmt: skip
+
+    def region_row(self, region: Region) -> NDArray[np.int64]:
+        """The `EncodedRegion` of a displayed region."""
+        return np.array((*self.file_row(), *region), dtype=np.int64)
 
     def is_worth_cropping(self, region: Region, index: JpegIndex | None = None) -> bool:
         """Whether a JPEG crop for this displayed region is possible and leaves out enough bytes to pay for itself."""
-        row = np.array(self.region_row(region), dtype=np.int64)
-        return bool(library.cuaug_pays_to_crop(address(row), index is not None))
+        return bool(library.cuaug_pays_to_crop(address(self.region_row(region)), index is not None))
 
     def crop_jpeg(
         self, region: Region, index: JpegIndex | None = None, out: NDArray[np.uint8] | None = None

@@ -83,18 +83,19 @@ class _CpuJob(Job):
             outputs = self.pipeline.buffer_pool.empty(planned.stacks.shapes, dtype_of(tables.target_type))
             images = Images(outputs, planned.stacks.views)
             compiled = (tables, *planned.others)
-            regions = cast(list[Region], planned.regions().tolist())
+            regions = planned.regions()
             targets = [planned.stacks.addresses(outputs, 3 * group) for group in range(len(compiled))]
-            run = _Run(positions, items, regions, planned, [CpuExecutor(each) for each in compiled], targets)
+            executors = [CpuExecutor(each) for each in compiled]
+            run = _Run(positions, items, cast(list[Region], regions.tolist()), planned, executors, targets)
 
         def finish() -> None:
             self.finish_run(images.of_loader(planned, self.config.layout), positions)
 
-        native: list[Any] = [item if _is_native(item) and len(compiled) == 1 else None for item in items]
-        if not any(item is not None for item in native):
+        native: list[Any] = [item if len(compiled) == 1 and _is_native(item) else None for item in items]
+        own = [i for i, item in enumerate(native) if item is not None]
+        if not own:
             self._run_in_python(run, list(range(len(items))), {}, finish)
             return
-        own = [i for i, item in enumerate(native) if item is not None]
         times = Times(self.number, self.dropped, self.indices[positions[own]], ("decode", "augment"))
         runs = SampleRuns(
             native,
@@ -230,4 +231,4 @@ class _Run(NamedTuple):
 
 def _is_native(item: Item) -> bool:
     """Whether native code decodes and augments it."""
-    return type(item) is DecodedImage or (isinstance(item, EncodedImage) and not item.for_pillow)
+    return (isinstance(item, EncodedImage) and not item.for_pillow) or type(item) is DecodedImage

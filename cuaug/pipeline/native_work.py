@@ -24,7 +24,6 @@ from cuaug.codec import (
     DecoderPaths,
     EncodedImage,
     JpegIndex,
-    Region,
     load_codec,
     split_lines,
 )
@@ -181,7 +180,7 @@ class SampleRuns:
 
     Args:
         items: the encoded or decoded images; None for a sample that is left out.
-        regions: of each item, which its rows read.
+        regions: (n, 4) y0, x0, y1, x1 of each item, which its rows read.
         plan: the tables, with `views` rows for each item.
         targets: (n * views,) addresses of the finished images.
         max_pixels: limit of each intermediate buffer of a sample, in pixels of three floats.
@@ -195,7 +194,7 @@ class SampleRuns:
     def __init__(
         self,
         items: Sequence[EncodedImage | DecodedImage | None],
-        regions: Sequence[Region],
+        regions: NDArray[np.int64],
         plan: CompiledPlan,
         targets: NDArray[np.uint64],
         times: Times,
@@ -206,17 +205,20 @@ class SampleRuns:
         max_pixels: int,
     ) -> None:
         self.positions = [i for i, item in enumerate(items) if item is not None]
-        count, rows = len(self.positions), []
-        for i in self.positions:
-            item, region = items[i], regions[i]
-            if isinstance(item, EncodedImage):
-                rows.append((*item.region_row(region), 0, 0, i, 0, 0, 0))
-            elif item is not None:
-                y0, x0, _, _ = region
-                pixels, pitch = item.array, item.array.strides[0]
-                first = address(pixels) + y0 * pitch + 3 * x0
-                rows.append((*[0] * (_REGION_FIELDS - 4), *region, first, pitch, i, 0, 0, 0))
-        self._rows: NDArray[np.int64] = np.array(rows, dtype=np.int64)
+        count = len(self.positions)
+        chosen = [items[i] for i in self.positions]
+        rows = self._rows = np.zeros((count, _SAMPLE_FIELDS), dtype=np.int64)
+        rows[:, _REGION_FIELDS - 4 : _REGION_FIELDS] = regions[self.positions]
+        rows[:, _SAMPLE] = self.positions
+        encoded = [i for i, item in enumerate(chosen) if isinstance(item, EncodedImage)]
+        files = [item.file_row() for item in chosen if isinstance(item, EncodedImage)]
+        if files:
+            rows[encoded, : _REGION_FIELDS - 4] = files
+        for i, item in enumerate(chosen if len(encoded) < count else ()):
+            if isinstance(item, DecodedImage):
+                y0, x0, _, _ = regions[self.positions[i]].tolist()
+                pitch = item.array.strides[0]
+                rows[i, [_PIXELS, _PITCH]] = address(item.array) + y0 * pitch + 3 * x0, pitch
         self._text = np.empty((count, _TEXT_BYTES), dtype=np.uint8)
         options = DecoderPaths(fancy_upsampling=fancy_upsampling).options.encode()
         self._kept = items, plan, targets, times, index, options

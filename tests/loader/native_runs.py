@@ -40,7 +40,7 @@ def run(
     outputs = [np.zeros((bottom - top, right - left, 3), dtype=np.uint8) for top, left, bottom, right in regions]
     runs = Runs(
         items,
-        regions,
+        np.array(regions),
         plan.compile(Type.UINT8, Layout.HWC),
         np.array([output.ctypes.data for output in outputs], dtype=np.uint64),
         _times(len(items), batch, cancelled),
