@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import ctypes
 import pstats
 import sys
 import time
@@ -45,6 +46,7 @@ from cuaug.pipeline.native_work import FileReads
 from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
 from cuaug.pipeline.staging import StagedBatch
+from cuaug.pipeline.thread_pool import NativeWork
 from tests.support.fake_cuda import replace_cuda
 
 CHAINS = {
@@ -126,9 +128,16 @@ class StubDecoder(CudaDecoder):
 class InlinePool:
     """In place of ThreadPool: runs tasks at once, on the calling thread; tasks are as large as for six threads."""
 
-    stopping, threads = False, 6
+    stopping, threads, name = False, 6, "inline"
 
-    def submit(self, task: Callable[[], None], priority: int = 0) -> None:
+    def __init__(self) -> None:
+        self._native = library.cuaug_pool_new(1)
+
+    def submit(self, task: Callable[[], None], priority: int = 0, native: NativeWork | None = None) -> None:
+        if native is not None:
+            table = ctypes.byref(native.table)
+            library.cuaug_pool_add(self._native, priority, 0, native.kind, table, native.items)
+            library.cuaug_pool_next(self._native, 0)
         task()
 
     def track(self, *arguments: Any) -> None: ...

@@ -62,7 +62,7 @@ class ThreadPool:
         """Sets the calling thread's clock, until the end of its task."""
         self._clocks[threading.get_ident()] = clock
 
-    def activities(self) -> list[Clock | NativeActivity]:
+    def activities(self) -> list[Clock | _NativeActivity]:
         """What all busy threads do, the longest activity first."""
         workers = self._workers
         native = [] if workers is None else workers.native_activities()
@@ -90,7 +90,7 @@ class ThreadPool:
         Args:
             name: the name of a sample, by index; of any sample, by None.
         """
-        polls: dict[tuple[Clock | NativeActivity, int, int | None], int] = {}
+        polls: dict[tuple[Clock | _NativeActivity, int, int | None], int] = {}
         while True:
             current = [(clock, clock.since, clock.sample) for clock in self.activities()]
             polls = {activity: polls.get(activity, -1) + 1 for activity in current}
@@ -152,7 +152,7 @@ class NativeWork(NamedTuple):
     owner: Any
 
 
-class NativeActivity(NamedTuple):
+class _NativeActivity(NamedTuple):
     """What a thread does within native work; a `Clock` has the same attributes."""
 
     batch: int
@@ -212,13 +212,13 @@ class _Workers:
             if self._ended == self._started:
                 self._tasks.clear()  # those that were never begun
 
-    def native_activities(self) -> list[NativeActivity]:
+    def native_activities(self) -> list[_NativeActivity]:
         found = []
         for number in range(self._started):
             library.cuaug_pool_activity(self._pool, number, fields := (c_int64 * 4)())
             batch, sample, stage, since = fields
             if batch >= 0:
-                found.append(NativeActivity(batch, sample, _ACTIVITIES[stage], since))
+                found.append(_NativeActivity(batch, sample, _ACTIVITIES[stage], since))
         return found
 
     def stop(self) -> None:
