@@ -74,11 +74,6 @@ FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
     ("finish", (Samples, "make_batch")),
 ]
 STAGES = list(dict.fromkeys(name for name, _ in FUNCTIONS))
-#: (stage, a function in it that releases the GIL).
-FREE: list[tuple[str, tuple[Any, str]]] = [
-    ("stage", (library, "cuaug_copy_rows")),
-    ("stage", (encoded_image, "open_streams")),
-]
 TURNS = 5
 
 
@@ -135,10 +130,12 @@ class InlinePool:
 
     def submit(self, task: Callable[[], None], priority: int = 0, native: NativeWork | None = None) -> None:
         if native is not None:
-            table = ctypes.byref(native.table)
-            library.cuaug_pool_add(self._native, priority, 0, native.kind, table, native.items)
-            library.cuaug_pool_next(self._native, 0)
+            self.run_native(native)
         task()
+
+    def run_native(self, native: NativeWork) -> None:
+        library.cuaug_pool_add(self._native, 0, 0, native.kind, ctypes.byref(native.table), native.items)
+        library.cuaug_pool_next(self._native, 0)
 
     def track(self, *arguments: Any) -> None: ...
 
@@ -148,6 +145,14 @@ class InlinePool:
     def check(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+#: (stage, a function in it that releases the GIL); native work is in no stage.
+FREE: list[tuple[str, tuple[Any, str]]] = [
+    ("native work", (InlinePool, "run_native")),
+    ("stage", (library, "cuaug_copy_rows")),
+    ("stage", (encoded_image, "open_streams")),
+]
 
 
 def timed(
