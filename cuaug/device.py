@@ -8,10 +8,11 @@ import os
 import torch
 
 from cuaug._runtime.distributed import own_gpu
+from cuaug._runtime.placement import Placement, own_placement
 from cuaug.codec import gpu_decodes
 from cuaug.errors import ArgumentError, DeviceError
 
-__all__ = ["resolve_device", "resolve_labels_device"]
+__all__ = ["resolve_device", "resolve_labels_device", "resolve_placement"]
 
 log = logging.getLogger("cuaug")
 
@@ -62,3 +63,12 @@ def resolve_labels_device(labels_device: str | torch.device | None, device: torc
     raise ArgumentError(
         f"labels_device must be None, which is the loader's device ({device}), or 'cpu', not {labels_device!r}"
     )
+
+
+def resolve_placement(device: torch.device) -> Placement | None:
+    """The CPUs for the worker threads of a loader on this device; None: any."""
+    if device.type == "cpu":
+        return own_placement([], None)
+    from cuaug.devices import cuda
+
+    return own_placement(cuda.pci_addresses(), device.index or 0)

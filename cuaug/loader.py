@@ -18,7 +18,7 @@ from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.dataloader_attributes import DataLoaderAttributes
 from cuaug.decode_options import DecodeOptions, open_options
-from cuaug.device import resolve_device, resolve_labels_device
+from cuaug.device import resolve_device, resolve_labels_device, resolve_placement
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.interop import type_of
 from cuaug.labels import LabelDtypes, collate
@@ -84,6 +84,7 @@ class Loader(DataLoaderAttributes):
         stack: False for images of any size, as a list of N tensors (C, H, W). Detectors take these.
         threads: worker threads that read and decode, in place of DataLoader's `num_workers`. None: one per CPU of
             this process (affinity and control group count), shared by the ranks of a machine; at most 16 with a GPU.
+            They run near the GPU, see docs/performance.md.
         prefetch: batches prepared ahead of the current one. None: 2, or enough to keep all threads busy.
             `print(loader)` shows both numbers and the reasons.
         on_error: handling of samples that cannot be read or decoded. "raise": raise a `DecodeError`. "skip": leave the
@@ -177,6 +178,7 @@ class Loader(DataLoaderAttributes):
             None if threads is None else integer("threads", threads, 1),
             None if prefetch is None else integer("prefetch", prefetch, 1),
             "clip" if is_clips else "image",
+            resolve_placement(self.device),
         )
         self.threads, self.prefetch = self._runtime.threads, self._runtime.prefetch
         options = self.decode
@@ -203,6 +205,7 @@ class Loader(DataLoaderAttributes):
             load_hint=options.load_hint,
             decode_threads=options.decode_threads,
             prefetch=self.prefetch,
+            cpus=self._runtime.cpus,
             max_pixels=options.max_pixels,
             max_images=self.batch_size + self.transforms.partners,
             on_error=on_error,

@@ -36,7 +36,7 @@ from cuaug.plan import CompiledPlan
 from cuaug.plan.layout import RAW_SAMPLE, YUV_IMAGE, view_as
 
 __all__ = ["THREADS", "CudaExecutor", "Kernels", "Workspace"]
-__all__ += ["availability_error", "convert_kernel", "count_fills", "fork_error", "kernels"]
+__all__ += ["availability_error", "convert_kernel", "count_fills", "fork_error", "kernels", "pci_addresses"]
 
 #: Threads per block: any multiple of a warp, up to the 256 that `resample` is compiled for.
 THREADS = 128
@@ -70,6 +70,13 @@ def availability_error(device: torch.device) -> str:
     except DeviceError as error:
         return str(error)
     return ""
+
+
+def pci_addresses() -> list[str]:
+    """The PCI address of each GPU that this process sees, such as "0000:C1:00.0". Makes no CUDA context."""
+    from cupy.cuda import runtime
+
+    return [runtime.deviceGetPCIBusId(number) for number in range(torch.cuda.device_count())]
 
 
 class _Stream(NamedTuple):

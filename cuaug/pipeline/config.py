@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuaug._runtime.cpu_limits import allowed_cpus, local_ranks
+from cuaug._runtime.placement import Placement
 from cuaug.errors import TransformError
 from cuaug.labels import LabelDtypes
 from cuaug.pipeline.reader import Reader
@@ -50,6 +51,7 @@ class BatchConfig:
     label_dtypes: LabelDtypes | None = None
     uploads_labels: bool = True
     time_axis: int = 1
+    cpus: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         self.check()
@@ -74,15 +76,27 @@ def samples_per_read(count: int, threads: int) -> int:
 
 
 def choose(
-    device: str, batch_size: int, threads: int | None, prefetch: int | None, sample: str = "image"
+    device: str,
+    batch_size: int,
+    threads: int | None,
+    prefetch: int | None,
+    sample: str = "image",
+    placement: Placement | None = None,
 ) -> RuntimeConfig:
-    """The runtime of a loader on "cpu" or "cuda", with defaults in place of None."""
+    """The runtime of a loader on "cpu" or "cuda", with defaults in place of None.
+
+    Threads are bound to the CPUs of `placement` if it has one for each: a near CPU does not make up for a missing one.
+    """
     threads_because = prefetch_because = "as given"
     if threads is None:
         threads, threads_because = _default_threads(device)
     if prefetch is None:
         prefetch, prefetch_because = _default_prefetch(batch_size, threads)
-    return RuntimeConfig(device, threads, prefetch, threads_because, prefetch_because, sample=sample)
+    cpus = frozenset[int]()
+    if placement is not None and threads <= len(placement.cpus):
+        cpus = placement.cpus
+        threads_because += f"; bound to {placement.where}"
+    return RuntimeConfig(device, threads, prefetch, threads_because, prefetch_because, sample=sample, cpus=cpus)
 
 
 def _default_threads(device: str) -> tuple[int, str]:

@@ -49,7 +49,7 @@ class CudaPipeline(Pipeline):
         super().__init__(config, recorder, threads)
         self.job_type = CudaJob
         self.ranges = torch.cuda.nvtx
-        self.producer_thread = ThreadPool(1, "cuaug-producer")
+        self.producer_thread = ThreadPool(1, "cuaug-producer", config.cpus)
         self.producer = CudaProducer(config, recorder, threads, device)
         # Only on request: whether it pays on a GPU is not measured yet.
         self.index = JpegIndex(config.index_bytes, len(config.reader.source)) if config.index_bytes else None

@@ -30,7 +30,7 @@ class Pipeline:
     ) -> None:
         self.config = config
         self.recorder = recorder
-        self.workers = ThreadPool(threads, thread_name)
+        self.workers = ThreadPool(threads, thread_name, config.cpus)
         self.batch_numbers = itertools.count()
         self.messages = MessageLog()
 

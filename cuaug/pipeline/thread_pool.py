@@ -15,6 +15,7 @@ from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.intraop import disable_intraop_threads
 from cuaug._runtime.libc import libc
 from cuaug._runtime.native import library
+from cuaug._runtime.placement import bind_thread
 from cuaug.errors import LoaderClosedError, LoaderTimeoutError
 from cuaug.profiling.recorder import Clock
 
@@ -44,11 +45,13 @@ class ThreadPool:
 
     Tasks with a lower `priority` run first, tasks of the same priority in order. A task catches its own exceptions.
     Threads start with the first task. A forked child refuses all tasks. Threads are called name-0, name-1 and so on.
+    They are bound to `cpus`, if that is not empty.
     """
 
-    def __init__(self, threads: int, name: str = "cuaug-worker") -> None:
+    def __init__(self, threads: int, name: str = "cuaug-worker", cpus: frozenset[int] = frozenset()) -> None:
         self.threads = threads
         self.name = name
+        self.cpus = cpus
         self._workers: _Workers | None = None
         self._closed = ""  # why the pool takes no more tasks
         self._lock = fork_safe_lock()
@@ -118,7 +121,7 @@ class ThreadPool:
                     raise LoaderClosedError(self._closed)
                 workers = self._workers
                 if workers is None:
-                    workers = self._workers = _Workers(self.threads, self._clocks)
+                    workers = self._workers = _Workers(self.threads, self._clocks, self.cpus)
                     weakref.finalize(self, workers.stop).atexit = False  # `_stop_all` ends threads at exit
                 workers.start(self.name)
                 workers.put(task, priority, native)
@@ -173,8 +176,8 @@ class _Workers:
         stopping: whether the threads should end.
     """
 
-    def __init__(self, threads: int, clocks: dict[int, Clock]) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, clocks: dict[int, Clock], cpus: frozenset[int]) -> None:
+        self.threads, self.cpus = threads, cpus
         self._pool = library.cuaug_pool_new(threads)
         if self._pool is None:
             raise MemoryError("no memory for the threads of a loader")
@@ -241,6 +244,8 @@ class _Thread(threading.Thread):
 
     def run(self) -> None:
         disable_intraop_threads()
+        if self.workers.cpus:
+            bind_thread(self.workers.cpus)  # before the thread first touches memory, which comes from the near node
         self.workers.work(self.number)
 
 

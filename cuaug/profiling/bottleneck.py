@@ -56,6 +56,7 @@ class RuntimeConfig:
         load_hint, decode_threads: how a GPU splits JPEG decoding, as in `Loader`; None on the CPU.
         split_because: the reason for the split: "as given", "default", "autotuned" or "autotuning".
         sample: "image" or "clip".
+        cpus: the CPUs that the threads are bound to; empty: they run on any. `threads_because` says why.
     """
 
     device: str
@@ -67,6 +68,7 @@ class RuntimeConfig:
     decode_threads: int | None = None
     split_because: str = ""
     sample: str = "image"
+    cpus: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         split = ""
