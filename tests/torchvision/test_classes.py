@@ -14,6 +14,7 @@ import pytest
 import torch
 import torchvision.transforms.v2 as theirs
 from PIL import Image
+from torchvision import tv_tensors
 from torchvision.transforms.v2 import InterpolationMode as M
 
 from cuaug import transforms as ours
@@ -150,3 +151,28 @@ def test_pixels(name, kind):
                 image = picture((side, side), kind, seed)
                 most = errors(case, case.make(ours, side)(image), case.make(theirs, side)(image)).max(initial=0)
                 assert most <= getattr(case, kind), f"{inspect.getsource(case.make)} differs by {most} levels"
+
+
+#: torchvision leaves videos as they are.
+IMAGES_ALONE = {"Grayscale", "RandomGrayscale"}
+
+
+@pytest.mark.parametrize("name", sorted(COMMON & set(CASES) - IMAGES_ALONE))
+def test_videos(name):
+    """Three frames that differ: one draw for all, statistics of each frame."""
+    for case in CASES[name]:
+        kind = case.kinds[0]
+        by_type = "torch.Tensor: 4" in inspect.getsource(case.make)  # torchvision takes no subclass of a `fill`'s type
+        for side in SIDES if kind != "pil" and not by_type else ():
+            frames = torch.stack([picture((side, side), kind, seed) for seed in range(3)])
+            got, want = (case.make(library, side)(tv_tensors.Video(frames)) for library in (ours, theirs))
+            if not isinstance(want, tuple):  # ours are a stack of crops
+                assert type(got) is type(want)
+            most = video_errors(case, got, want).max(initial=0)
+            assert most <= getattr(case, kind), f"{inspect.getsource(case.make)} differs by {most} levels"
+
+
+def video_errors(case: Case, got: Any, want: Any) -> np.ndarray:
+    if isinstance(want, (tuple, list)):
+        return np.concatenate([video_errors(case, *pair) for pair in zip(got, want, strict=True)])
+    return np.concatenate([errors(case, *pair) for pair in zip(got, want, strict=True)])
