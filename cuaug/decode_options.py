@@ -34,6 +34,8 @@ class DecodeOptions:
             measured on the first batches, so pixels may differ between runs; `stats()` reports it. GPU only.
         decode_threads: CPU threads that assist the GPU's decoders. None: half of `threads`, or tuned with
             `load_hint="auto"`.
+        video_decoder: "ffmpeg" decodes clips on the CPU. "nvdec" decodes them on the GPU's video engine, and with
+            FFmpeg where that is not possible; it conceals damage (docs/video.md). Not run on a GPU yet. GPU only.
 
     Raises:
         LoaderError: an argument has a wrong type or value.
@@ -48,6 +50,7 @@ class DecodeOptions:
     index_bytes: int | None = None
     load_hint: float | Literal["auto"] | None = None
     decode_threads: int | None = None
+    video_decoder: Literal["ffmpeg", "nvdec"] = "ffmpeg"
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -59,6 +62,7 @@ class DecodeOptions:
             "max_bytes": integer("max_bytes", self.max_bytes, 1),
             "index_bytes": None if self.index_bytes is None else integer("index_bytes", self.index_bytes, 0),
             "load_hint": fraction("load_hint", self.load_hint),
+            "video_decoder": one_of("video_decoder", self.video_decoder, ("ffmpeg", "nvdec")),
         }
         if self.decode_threads is not None:
             checked["decode_threads"] = integer("decode_threads", self.decode_threads, 1)

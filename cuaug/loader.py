@@ -199,6 +199,7 @@ class Loader(DataLoaderAttributes):
             target_type=None if dtype is None else type_of(dtype),
             layout=Layout.CHW if is_clips else _LAYOUTS[layout],
             time_axis=_CLIP_LAYOUTS[layout] if is_clips else 1,
+            video_decoder=options.video_decoder,
             stack=flag("stack", stack),
             fancy_upsampling=options.fancy_upsampling,
             index_bytes=options.index_bytes,
@@ -345,6 +346,8 @@ class Loader(DataLoaderAttributes):
 
     def _make_pipeline(self, config: BatchConfig) -> Pipeline:
         if self.device.type == "cpu":
+            if config.video_decoder == "nvdec":
+                raise ArgumentError("video_decoder='nvdec' needs device='cuda': on the CPU FFmpeg decodes videos")
             return CpuPipeline(config, self._recorder, self.threads)
         from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
 

@@ -43,11 +43,12 @@ def split_lines(text: bytes) -> list[str]:
 
 
 class MessageLog:
-    """Logs warnings, each once: lines about samples, and that the CPU decodes JPEGs for a GPU."""
+    """Logs warnings, each once: lines about samples, and that the CPU decodes JPEGs or clips for a GPU."""
 
     def __init__(self) -> None:
         self._logged: set[int] = set()
         self._fallbacks_logged: set[bool] = set()
+        self._clip_fallback_logged = False
 
     def warn(self, name: str, lines: Iterable[str]) -> None:
         """Log the lines that the image libraries printed about one sample.
@@ -79,3 +80,15 @@ class MessageLog:
         else:
             text = f"{name}: the GPU did not decode this JPEG, and the CPU did: {cause}"
         log.warning("%s. Later cases are only counted, as cpu_fallback in stats().decoded_by", text)
+
+    def warn_clip_fallback(self, name: str, cause: str) -> None:
+        """Log once that FFmpeg decoded a clip for the GPU.
+
+        Args:
+            name: of the sample.
+            cause: why the GPU did not decode it.
+        """
+        if not self._clip_fallback_logged:
+            self._clip_fallback_logged = True
+            text = f"{name}: NVDEC did not decode this clip, and FFmpeg did: {cause}"
+            log.warning("%s. Later cases are only counted, as cpu_fallback in stats().decoded_by", text)

@@ -14,7 +14,7 @@ from cuaug.codec.video_index import VideoIndex, demux_packets, open_container, v
 from cuaug.codec.yuv import FORMATS, VideoFrame
 from cuaug.errors import DecodeError
 
-__all__ = ["VideoDecoder", "ffmpeg_version", "thread_video_decoder"]
+__all__ = ["VideoDecoder", "color_tags", "ffmpeg_version", "thread_video_decoder"]
 
 _per_thread = threading.local()
 # Decoders that skip single packets of frames to which no other frame refers.
@@ -88,6 +88,11 @@ class VideoDecoder:
             except av.FFmpegError as error:
                 raise DecodeError(f"damaged {decoding.place()}: {error.strerror}") from error
         return decoding.found
+
+
+def color_tags(frame: Any) -> tuple[str, bool]:
+    """The matrix of a frame of PyAV's, a key of `color_coefficients`, and whether it has full range."""
+    return _MATRICES.get(int(frame.colorspace), "bt601"), int(frame.color_range) == _FULL_RANGE
 
 
 def ffmpeg_version() -> str:
@@ -232,7 +237,7 @@ class _Decoding:
                 f"the frame {self.place()} has {frame.height} x {frame.width} pixels (height x width), but the first "
                 f"{index.stored_height} x {index.stored_width}: a video of one size is needed"
             )
-        matrix, full_range = _MATRICES.get(int(frame.colorspace), "bt601"), int(frame.color_range) == _FULL_RANGE
+        matrix, full_range = color_tags(frame)
         if frame.format.name not in FORMATS:
             frame = frame.reformat(format=_CONVERTED_TO, dst_colorspace="ITU601", dst_color_range="JPEG")
             matrix, full_range = "bt601", True

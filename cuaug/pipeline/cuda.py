@@ -1,6 +1,6 @@
 """Batches on a GPU: worker threads read, parse and stage files; one producer thread decodes and launches kernels.
 
-Clips of videos differ in one step: worker threads decode them with FFmpeg, and stage their planes.
+Clips of videos differ in one step: worker threads decode them with FFmpeg, and stage their planes, or with NVDEC.
 
 The producer thread owns a stream and a ring of arenas. An arena holds the memory of a batch in progress: a slot of
 device memory per image, and workspaces for uploads and passes. `take` makes the consumer's current stream wait for the
@@ -93,7 +93,8 @@ class CudaJob(Job):
 
     def _run_clips(self, positions: NDArray[np.int64], items: list[EncodedClip], planned: Planned) -> None:
         with self._recorder.at("plan", self.number):
-            staged = self._staged = StagedClips(items, planned, self.pipeline.producer.staging)
+            producer = self.pipeline.producer
+            staged = self._staged = StagedClips(items, planned, producer.staging, producer.nvdec)
 
         def decode(task: range) -> None:
             with self._recorder.at(batch=self.number) as clock:
@@ -109,6 +110,8 @@ class CudaJob(Job):
                         clock.count(("decoded_by", staged.stage(i)))
                     except DecodeError as error:
                         self.add_error(k, error.with_traceback(None))
+                    if i in staged.fallbacks:
+                        self.pipeline.messages.warn_clip_fallback(self.name_at(k), staged.fallbacks[i])
 
         def produce() -> None:
             step = partial(self.pipeline.producer.produce_clips, self, positions, staged, planned)

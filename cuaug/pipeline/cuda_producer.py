@@ -28,6 +28,7 @@ from cuaug.interop import dtype_of
 from cuaug.pipeline.arena import Arena, Slot
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.decode_autotune import DecodeAutotuner
+from cuaug.pipeline.nvdec_pool import NvdecPool
 from cuaug.pipeline.pending import PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item
@@ -59,6 +60,7 @@ class CudaProducer:
         self._paths = fastest_paths(torch.cuda.get_device_name(device), fancy_upsampling=config.fancy_upsampling)
         self.autotuner = DecodeAutotuner(config.load_hint, config.decode_threads, threads, self._paths.load_hint)
         self.specializer = Specializer()
+        self.nvdec = NvdecPool(device) if config.video_decoder == "nvdec" else None
         if config.reader.clip_sampler is None:  # no decoder of images is opened for clips
             self._record_split()
         self.decoder: CudaDecoder
@@ -104,6 +106,8 @@ class CudaProducer:
 
     def release(self) -> None:
         """Frees the device memory, after all queued work has run."""
+        if self.nvdec is not None:
+            self.nvdec.close()
         if self._prepared:
             self.stream.synchronize()
             self._prepared = False
@@ -134,6 +138,7 @@ class CudaProducer:
         with self._begin_batch(job, staged) as (arena, clock):
             clock.at("augment")
             failed = np.isin(positions, list(job.errors))
+            staged.wait_for_decoders(self.stream)
             images, sources = staged.on_device(arena.upload(staged.blocks), failed)
             arena.times.decoded()
             pitches, skip = staged.pitches.repeat(planned.frames), failed.repeat(planned.frames)

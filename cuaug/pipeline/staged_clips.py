@@ -2,6 +2,7 @@
 
 Worker threads decode clips with FFmpeg and copy the rows that the plan reads there, as they are: 4:2:0 takes 1.5 bytes
 a pixel, where RGB takes 3. `CudaProducer` uploads them, and `CudaExecutor` converts the region of each clip.
+With NVDEC, frames are decoded on the GPU and stay there; FFmpeg decodes the clips that NVDEC does not.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.codec import Region
-from cuaug.codec.yuv import describe_frames
+from cuaug.codec.nvdec import DeviceFrames, NvdecError
+from cuaug.codec.yuv import VideoFrame, describe_frames
 from cuaug.codec.yuv_planes import PlaneRows
 from cuaug.errors import DecodeError
 from cuaug.pipeline.clips import EncodedClip, decode_clip, decode_planes
+from cuaug.pipeline.nvdec_pool import NvdecPool
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.staging import StagingPool
 from cuaug.plan.layout import YUV_IMAGE
@@ -35,16 +38,22 @@ class StagedClips:
 
     Args:
         items: N clips of T frames each.
+        nvdec: decoders on the GPU; None: FFmpeg decodes all clips.
 
     Attributes:
         items: N clips.
         pitches: (N,) bytes from one row of a clip's RGB regions to the next.
         offsets: (N,) bytes from the start of an RGB region to where the whole frame would begin, modulo 2^64.
         pool: where the memory comes from.
+        fallbacks: why NVDEC did not decode a clip that FFmpeg then decoded, by the clip's number.
     """
 
-    def __init__(self, items: Sequence[EncodedClip], planned: Planned, pool: StagingPool) -> None:
-        self.items, self.pool = items, pool
+    def __init__(
+        self, items: Sequence[EncodedClip], planned: Planned, pool: StagingPool, nvdec: NvdecPool | None = None
+    ) -> None:
+        self.items, self.pool, self._nvdec = items, pool, nvdec
+        self.fallbacks: dict[int, str] = {}
+        self._on_device: dict[int, DeviceFrames] = {}
         self._regions = cast(list[Region], planned.regions().tolist())
         y0, x0, _, x1 = planned.regions().T
         self.pitches = 3 * (x1 - x0)
@@ -71,20 +80,44 @@ class StagedClips:
             DecodeError: the clip is damaged.
             OSError: the file cannot be read.
         """
-        clip, region, pitch = self.items[i], self._regions[i], int(self.pitches[i])
+        clip, region = self.items[i], self._regions[i]
         if clip.pixels is not None or clip.keep is not None:
             result = decode_clip(clip, region)
             if isinstance(result, DecodeError):
                 raise result
             self._copy_rgb(i, result.pixels)
             return result.decoded_by
-        frames = decode_planes(clip)
-        targets = [0] * len(frames)
-        images = describe_frames(frames, region, targets, pitch, orientation=clip.index.orientation)
-        rows = PlaneRows(images)
+        if self._nvdec is not None:
+            try:
+                decoded = self._nvdec.decode(clip)
+            except NvdecError as error:
+                cause = str(error)
+            else:
+                self._images[i] = self._describe(i, decoded.frames)
+                with self._lock:
+                    self._unplaced -= 1
+                    self._on_device[i] = decoded
+                return "nvdec"
+        frames = decode_planes(clip)  # they hold the planes until these are copied
+        rows = PlaneRows(self._describe(i, frames))
         self._block_of[i], target = self._reserve(rows.bytes)
         self._images[i] = rows.copy(target)
-        return "video"
+        if self._nvdec is None:
+            return "video"
+        self.fallbacks[i] = cause
+        return "cpu_fallback"
+
+    def _describe(self, i: int, frames: Sequence[VideoFrame]) -> NDArray[Any]:
+        """(T,) `YUV_IMAGE` of clip i's frames."""
+        targets, pitch = [0] * len(frames), int(self.pitches[i])
+        orientation = self.items[i].index.orientation
+        return describe_frames(frames, self._regions[i], targets, pitch, orientation=orientation)
+
+    def wait_for_decoders(self, stream: torch.cuda.Stream) -> None:
+        """Makes a stream wait for the frames that NVDEC decodes; their memory is kept for its work."""
+        for decoded in self._on_device.values():
+            stream.wait_event(decoded.ready)
+            decoded.memory.record_stream(stream)
 
     def _copy_rgb(self, i: int, pixels: NDArray[np.uint8]) -> None:
         """Copies frames (T, h, w, 3), packed."""
@@ -127,6 +160,7 @@ class StagedClips:
         if blocks:
             moves = [copy.data_ptr() - block.data_ptr() for copy, block in zip(blocks, self._blocks, strict=True)]
             move = np.array(moves, dtype=np.int64).astype(np.uint64)[self._block_of][:, None]
+            move[list(self._on_device)] = 0
             for plane in ("y", "u", "v"):
                 images[plane] += np.where(images[plane] == 0, np.uint64(0), move)  # u = 0: gray
             frames = np.arange(images.shape[1], dtype=np.uint64) * self._sizes[:, None]

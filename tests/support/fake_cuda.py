@@ -68,6 +68,7 @@ class FakeTorch:
             get_device_name=lambda device=None: "fake GPU",
             get_device_properties=lambda device: SimpleNamespace(total_memory=80 << 30),
             is_available=lambda: True,
+            OutOfMemoryError=torch.cuda.OutOfMemoryError,
             _is_in_bad_fork=lambda: False,
         )
 
