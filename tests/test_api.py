@@ -42,6 +42,25 @@ def test_importing_and_running_on_the_cpu_imports_no_codec_and_prints_nothing():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_importing_loads_little():
+    """Neither `import cuaug`, whose modules load on first use, nor all of them load what only some programs need."""
+    done = python(
+        "import sys, cuaug\n"
+        "bad = sorted({'torch', 'numpy', 'PIL', 'cuaug.loader', 'cuaug.transforms'} & set(sys.modules))\n"
+        "import torch, numpy\n"
+        "before = set(sys.modules)\n"
+        "for name in cuaug.__all__:\n"
+        "    getattr(cuaug, name)\n"
+        "for module in sorted(set(sys.modules) - before):\n"
+        "    package = module.split('.')[0]\n"
+        "    bad += [module] * (package not in {'cuaug', 'numpy', 'PIL', *sys.stdlib_module_names})\n"
+        "    bad += [module] * (module.endswith('ImagePlugin') or module in ('PIL.features', 'numpy.testing'))\n"
+        "    bad += [module] * (package in ('asyncio', 'sqlite3', 'unittest', 'xml'))\n"
+        "sys.exit(f'imported {bad}' if bad else 0)"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_the_public_names():
     assert cuaug.__all__ == sorted(cuaug.__all__)
     assert set(dir(cuaug)) == {*cuaug.__all__, "__version__"}
