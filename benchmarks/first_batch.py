@@ -2,9 +2,12 @@
 
 Each measurement is a new process. "from start" counts from launching the interpreter. "from construction" counts from
 building the loader, after importing torch and the loader's module; later imports, such as cuaug's of nvImageCodec,
-count as construction. The chain is the classification chain of end_to_end.py, in batches of 128 at 500 x 375, with two
-threads or workers. The `DataLoader` has spawned workers, as in the other benchmarks, and forked workers, which start
-sooner but must not be forked from a process with threads or CUDA. Modules are compiled to bytecode first, as by pip.
+count as construction. "warm" counts from construction too, for a second loader of the same process: libraries are
+loaded, and files cached by the system.
+
+The chain is the classification chain of end_to_end.py, in batches of 128 at 500 x 375, with two threads or workers. The
+`DataLoader` has spawned workers, as in the other benchmarks, and forked workers, which start sooner but must not be
+forked from a process with threads or CUDA. Modules are compiled to bytecode first, as by pip.
 
     python benchmarks/first_batch.py --out benchmarks/results
 """
@@ -20,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from end_to_end import prepare
 from peers import CONTENDERS, Contender, Task
@@ -46,24 +49,40 @@ STARTERS: dict[str, type[Contender]] = {name: CONTENDERS[name] for name in ("cua
 STARTERS["pillow, forked"] = Forked
 
 
+class Seconds(NamedTuple):
+    """Seconds to the first batch.
+
+    Attributes:
+        from_start: from the start of a new process.
+        from_construction: from the construction of its loader.
+        warm: from the construction of another loader, after the first one was closed.
+    """
+
+    from_start: float
+    from_construction: float
+    warm: float
+
+
 def child(name: str, task: Task) -> None:
-    """Prints when construction began and when the first batch arrived, on the clock of all processes."""
+    """Prints when two loaders were constructed and when their first batches arrived, on the clock of all processes."""
     kind = STARTERS[name]
     importlib.import_module(kind.module)
-    begun = time.monotonic()
-    contender = kind(task)
-    batches = contender.epoch()
-    images, _ = next(batches)
-    done = time.monotonic()
-    if tuple(images.shape) != (task.batch_size, 3, task.size, task.size):
-        raise AssertionError(f"{name}: {tuple(images.shape)}")
-    print(json.dumps({"begun": begun, "done": done}), flush=True)
-    del batches
-    contender.close()
+    moments = []
+    for _ in range(2):
+        begun = time.monotonic()
+        contender = kind(task)
+        batches = contender.epoch()
+        images, _ = next(batches)
+        moments.append((begun, time.monotonic()))
+        if tuple(images.shape) != (task.batch_size, 3, task.size, task.size):
+            raise AssertionError(f"{name}: {tuple(images.shape)}")
+        del batches
+        contender.close()
+    print(json.dumps(moments), flush=True)
 
 
-def measure(name: str, folder: Path, args: argparse.Namespace) -> tuple[float, float]:
-    """Seconds to the first batch of a new process: from its start, and from construction."""
+def measure(name: str, folder: Path, args: argparse.Namespace) -> Seconds:
+    """The times of one new process."""
     options = ["--data", str(folder), "--threads", str(args.threads), "--batch-size", str(args.batch_size)]
     # Container images may disable bytecode files; each process would then compile the checkout again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -72,8 +91,8 @@ def measure(name: str, folder: Path, args: argparse.Namespace) -> tuple[float, f
     finished = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if finished.returncode:
         raise RuntimeError(f"{name} ended with {finished.returncode}:\n{finished.stderr}")
-    moments = json.loads(finished.stdout)
-    return moments["done"] - launched, moments["done"] - moments["begun"]
+    (begun, done), (begun_again, done_again) = json.loads(finished.stdout)
+    return Seconds(done - launched, done - begun, done_again - begun_again)
 
 
 def main() -> None:
@@ -95,22 +114,22 @@ def main() -> None:
     reasons = {name: kind.missing() for name, kind in STARTERS.items()}
     for name in [name for name, why in reasons.items() if why]:
         print(f"  {name} is left out: {reasons[name]}")
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name, why in reasons.items() if not why}
+    times: dict[str, list[Seconds]] = {name: [] for name, why in reasons.items() if not why}
     result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in times)])
     result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions")}
     for name in times:
         measure(name, folder, args)  # compiles the modules
     for repetition in range(args.repetitions):
-        for name, pairs in times.items():
-            pairs.append(measure(name, folder, args))
-        line = ", ".join(f"{name} {pairs[-1][0]:.1f} ({pairs[-1][1]:.1f})" for name, pairs in times.items())
+        for name, runs in times.items():
+            runs.append(measure(name, folder, args))
+        line = ", ".join(f"{name} {runs[-1].from_start:.1f} ({runs[-1].warm:.2f})" for name, runs in times.items())
         print(f"  {repetition + 1}/{args.repetitions}: {line}", flush=True)
-    print(f"  {'seconds to the first batch':28}{'from start':>12}{'from construction':>20}")
+    print(f"  {'seconds to the first batch':28}{'from start':>12}{'from construction':>20}{'warm':>8}")
     result["seconds"] = {}
-    for name, pairs in times.items():
-        whole, construction = (spread(list(column)) for column in zip(*pairs, strict=True))
-        result["seconds"][name] = {"from_start": whole, "from_construction": construction}
-        print(f"  {name:28}{whole['median']:12.2f}{construction['median']:20.2f}")
+    for name, runs in times.items():
+        columns = zip(Seconds._fields, zip(*runs, strict=True), strict=True)
+        result["seconds"][name] = row = {field: spread(list(column)) for field, column in columns}
+        print(f"  {name:28}" + "".join(f"{row[f]['median']:{w}.2f}" for f, w in zip(row, (12, 20, 8), strict=True)))
     if args.out:
         write_json(args.out / "first_batch.json", result)
         bars = [Bar(name, row["from_construction"], name == "cuaug") for name, row in result["seconds"].items()]
