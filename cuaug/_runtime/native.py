@@ -85,7 +85,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, *[i64] * 3, pointer]
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_count_scans.argtypes, lib.cuaug_count_scans.restype = [ctypes.c_char_p, i64], i64
-    lib.cuaug_jpeg_index_new.argtypes, lib.cuaug_jpeg_index_new.restype = [i64, i64], pointer
+    lib.cuaug_jpeg_index_new.argtypes, lib.cuaug_jpeg_index_new.restype = [i32, i64, i64, i32], pointer
+    lib.cuaug_jpeg_index_stats.argtypes, lib.cuaug_jpeg_index_stats.restype = [pointer, pointer], None
     lib.cuaug_jpeg_index_delete.argtypes, lib.cuaug_jpeg_index_delete.restype = [pointer], None
     lib.cuaug_crop_jpeg.argtypes = [pointer, i64, pointer, pointer, pointer, i64, pointer]
     lib.cuaug_crop_jpeg.restype = i64

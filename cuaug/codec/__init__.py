@@ -43,7 +43,8 @@ picture.py         images that are not 8-bit RGB: PNG, TIFF and NPY as stored, o
 tiff_pixels.py     TIFF samples as stored
 loss.py            what a file loses in 8 bits
 tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
-jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG; the JPEG index
+jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG
+jpeg_index.py      the JPEG index: entry points, in a file that processes share
 exif.py            EXIF orientation of pixels and regions
 jpegtran.py        restart markers for JPEGs, for `cuaug prepare`
 multichannel.py    `MultiChannelImage`: other images than 8-bit RGB, for the kernels
@@ -68,7 +69,8 @@ from cuaug.codec.image import (
     read_jpeg_headers,
     read_other_header,
 )
-from cuaug.codec.jpeg_crop import SPARE_BYTES, JpegIndex
+from cuaug.codec.jpeg_crop import SPARE_BYTES
+from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.codec.loss import pil_to_rgb8
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog, split_lines

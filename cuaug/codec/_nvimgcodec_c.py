@@ -20,7 +20,7 @@ from cuaug._runtime.fork import renew_after_fork
 from cuaug._runtime.native import address, library
 from cuaug.codec._nvimgcodec import import_lock, quiet_opencv
 from cuaug.codec.decoder_paths import DecoderPaths
-from cuaug.codec.jpeg_crop import JpegIndex
+from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.codec.messages import TEXT_BYTES, split_lines
 from cuaug.errors import DeviceError
 
@@ -176,7 +176,7 @@ class NativeDecoder:
             memory: receives the pixels.
         """
         out, text = (ctypes.c_int64 * 4)(), ctypes.create_string_buffer(TEXT_BYTES)
-        handle = None if index is None else index.handle
+        handle = None if index is None else index.handle_for(row[None])
         target = address(memory), len(memory), out, text, TEXT_BYTES
         status = library.cuaug_decode_region(self._handle, address(row), handle, *target)
         offset, pitch, needed, length = out

@@ -13,7 +13,7 @@ from cuaug._runtime.huge_pages import pages
 from cuaug.codec._nvimgcodec_c import FROM_CROP, Decoded, NativeDecoder
 from cuaug.codec.exif import Region
 from cuaug.codec.image import DecodedImage, EncodedImage
-from cuaug.codec.jpeg_crop import JpegIndex
+from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.errors import DecodeError
 
 __all__ = ["CpuDecoder", "DecodeResult", "thread_decoder"]

@@ -20,7 +20,8 @@ from cuaug.codec._pillow import pillow_decode, pillow_open, pillow_orientation
 from cuaug.codec.avif import AVIF_BRANDS, as_still_avif
 from cuaug.codec.exif import Region
 from cuaug.codec.jpeg2000 import CODESTREAM, check_jpeg2000
-from cuaug.codec.jpeg_crop import JpegIndex, crop_jpeg
+from cuaug.codec.jpeg_crop import crop_jpeg
+from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.codec.loss import check_frames, check_pages, check_samples, log_alpha
 from cuaug.codec.messages import capture_stderr
 from cuaug.codec.sniff import (

@@ -5,48 +5,27 @@ Cropping the bitstream first leaves that work out, and the pixels stay the same,
 
 - Restart markers: the data between two of them decodes alone (ITU-T T.81, E.1.4). Some cameras write them, and
   `cuaug prepare` adds them without loss.
-- Files without them are cropped by a `JpegIndex`, which records in memory where their MCU rows begin.
+- Files without them are cropped by a `JpegIndex`, which records where their MCU rows begin.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
-import weakref
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, data_address, library
 from cuaug.codec.exif import Region, orient_region
+from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.codec.sniff import swaps_axes
 
-__all__ = ["SPARE_BYTES", "JpegIndex", "crop_jpeg"]
+__all__ = ["SPARE_BYTES", "crop_jpeg"]
 
 SPARE_BYTES = 64
 """A cropped JPEG may be larger than its file by this much: its codes are aligned differently and may need stuffing."""
 
 
-class JpegIndex:
-    """Entry points into the entropy-coded segments of JPEGs without restart markers.
-
-    A file is indexed at its second visit, or at its first if the region leaves out more than half of the image. A
-    checksum of its bytes identifies a file. Threads may share an index. In a forked child the parent's index is empty
-    and stays so.
-
-    Args:
-        limit_bytes: memory budget; no file is added beyond it.
-        files: number of files that share the budget. Entry points are 16, 32 or 64 pixels apart, the smallest distance
-            at which all files of the current file's size fit. A crop extends to the next entry point on either side.
-    """
-
-    def __init__(self, limit_bytes: int, files: int = 1) -> None:
-        self.handle = library.cuaug_jpeg_index_new(min(limit_bytes, sys.maxsize), files)
-        weakref.finalize(self, library.cuaug_jpeg_index_delete, self.handle).atexit = False  # still in use at exit
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")
 
 
 def crop_jpeg(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.cpu_limits import own_memory
 from cuaug._runtime.native import address
 from cuaug.codec import (
     DecodedImage,
@@ -34,12 +34,12 @@ from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Images
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
+from cuaug.sources.jpeg_index_file import open_index_file
 
 __all__ = ["CpuPipeline"]
 
 # Buffers besides the prefetched batches': the consumer's batch, the one that it released last, and a spare.
 _EXTRA_BUFFERS = 3
-_INDEX_MEMORY_DIVISOR = 64  # the JPEG index may take 1/64 of the available memory
 _TOO_MUCH_MEMORY = "the transforms need more memory for it than is available, or than images of max_pixels take"
 _PIXELS_PER_TASK = 1 << 21  # one image of 1920 x 1080, or eight of 500 x 375: 13 ms of decoding
 
@@ -57,19 +57,17 @@ class CpuPipeline(Pipeline):
         super().__init__(config, recorder, threads, **options)
         self.job_type = _CpuJob
         self.buffer_pool = BufferPool(keep=config.prefetch + _EXTRA_BUFFERS)
-        limit = own_memory() // _INDEX_MEMORY_DIVISOR if config.index_bytes is None else config.index_bytes
-        self.index: JpegIndex | None = JpegIndex(limit, len(config.reader.source)) if limit else None
+        if config.index_bytes != 0:
+            source = config.reader.source
+            self.index = JpegIndex(config.index_bytes, len(source), partial(open_index_file, source))
 
     def start(self, epoch: Epoch, rank_slice: RankSlice) -> Job:
         load_codec()  # here, or else all workers would wait for it
         return super().start(epoch, rank_slice)
 
     def end_iteration(self) -> None:
+        super().end_iteration()
         self.buffer_pool.clear()
-
-    def close(self) -> None:
-        super().close()
-        self.index = None  # a thread that still uses the index keeps it alive
 
 
 class _CpuJob(Job):

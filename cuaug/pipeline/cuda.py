@@ -36,6 +36,7 @@ from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.profiling.recorder import Recorder
+from cuaug.sources.jpeg_index_file import open_index_file
 
 __all__ = ["CudaJob", "CudaPipeline"]
 
@@ -52,7 +53,9 @@ class CudaPipeline(Pipeline):
         self.producer_thread = ThreadPool(1, "cuaug-producer", config.cpus)
         self.producer = CudaProducer(config, recorder, threads, device)
         # Only on request: whether it pays on a GPU is not measured yet.
-        self.index = JpegIndex(config.index_bytes, len(config.reader.source)) if config.index_bytes else None
+        if config.index_bytes:
+            source = config.reader.source
+            self.index = JpegIndex(config.index_bytes, len(source), partial(open_index_file, source))
 
     @property
     def pools(self) -> list[ThreadPool]:
@@ -61,7 +64,6 @@ class CudaPipeline(Pipeline):
     def close(self) -> None:
         super().close()
         self.producer.release()
-        self.index = None  # a thread that still uses the index keeps it alive
 
 
 class CudaJob(Job):

@@ -229,7 +229,7 @@ class SampleRuns:
         )  # fmt: skip
         self._table = _RunWork(
             times.common, address(self._rows), load_codec(), options, fancy_upsampling,
-            None if index is None else index.handle, BEST_ISA, views, 3 * max_pixels, tables, address(self._text),
+            None if index is None else index.handle_for(rows[:, :_REGION_FIELDS]), BEST_ISA, views, 3 * max_pixels, tables, address(self._text),
             _TEXT_BYTES,
         )  # fmt: skip
 

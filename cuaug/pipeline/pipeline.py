@@ -8,7 +8,7 @@ from typing import Any
 
 from cuaug._runtime.libc import release_freed_memory
 from cuaug._runtime.native import library
-from cuaug.codec import MessageLog
+from cuaug.codec import JpegIndex, MessageLog
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.thread_pool import ThreadPool
@@ -24,6 +24,8 @@ class Pipeline:
     job_type: type[Job]
     #: Receives profiling ranges, as torch.cuda.nvtx.
     ranges: Any = None
+    #: Entry points of JPEGs, for crops.
+    index: JpegIndex | None = None
 
     def __init__(
         self, config: BatchConfig, recorder: Recorder, threads: int, *, thread_name: str = "cuaug-worker"
@@ -48,11 +50,14 @@ class Pipeline:
         return [self.workers]
 
     def end_iteration(self) -> None:
-        """Frees the memory that is kept for the next batch of an iteration."""
+        """Frees the memory that is kept for the next batch of an iteration; logs faults of the JPEG index."""
+        if self.index is not None:
+            self.index.report()
 
     def close(self) -> None:
         for pool in self.pools:
             pool.close()
         self.end_iteration()
+        self.index = None  # a thread that still uses the index keeps it alive
         library.cuaug_free_kept_chunks()
         release_freed_memory()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cuaug.sources._labels import LabelColumns
 from cuaug.sources._urls import is_url
 
-__all__ = ["cache_key", "cached_method", "fingerprint", "relative_paths"]
+__all__ = ["cache_key", "cached_method", "common_folder", "fingerprint", "relative_paths"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def fingerprint(kind: str, *parts: Any) -> str:
 
 def relative_paths(paths: Sequence[str]) -> list[str]:
     """The paths relative to their deepest common folder."""
-    start = len(_common_folder(paths))
+    start = len(common_folder(paths))
     return [path[start:] for path in paths]
 
 
@@ -52,13 +52,13 @@ def cache_key(paths: Sequence[str], *parts: Any) -> str:
     The digest covers the sizes and modification times of up to 1,000 evenly spaced files, and `parts`. It tells apart
     datasets with equal names and labels, which have equal fingerprints.
     """
-    folder = _common_folder(paths)
+    folder = common_folder(paths)
     stats = [_size_and_mtime(path) for path in paths[:: -(-len(paths) // _FILES_CHECKED)]]
     location = folder if is_url(min(paths)) or is_url(max(paths)) else os.path.realpath(folder)
     return f"{location} {fingerprint('origin', stats, *parts)[:16]}"
 
 
-def _common_folder(paths: Sequence[str]) -> str:
+def common_folder(paths: Sequence[str]) -> str:
     """The deepest common folder, with its slash; "" if there is none."""
     low, high = min(paths), max(paths)  # all paths share the prefix of these two
     same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))

@@ -106,25 +106,29 @@ bool copy_first_mcu(const Frame& frame, const HuffmanTables& tables, BitReader& 
 
 int64_t crop_by_index(const Frame& frame, const unsigned char* data, int64_t size, const Rectangle& region,
                       JpegIndex& index, unsigned char* out, int64_t capacity, Rectangle& crop) {
-    const int64_t distance = index.choose_distance(frame), tile_width = distance * frame.mcu_width;
-    crop = cover(frame, {frame.mcu_height, tile_width, frame.mcu_rows, ceil_div(frame.mcu_columns, distance)}, region);
     static thread_local HuffmanTables tables;
-    if (is_whole(frame, crop) || capacity < frame.data_begin + 2 || !build_tables(frame, data, tables)) return 0;
-    // Indexing takes half as long as decoding: it pays at once if half of the image need not be decoded.
-    const int64_t left_out = crop.bottom * frame.width - (crop.bottom - crop.top) * (crop.right - crop.left);
-    const bool build_at_once = 2 * left_out > frame.height * frame.width;
-    const FileIndex* const entries = index.find(frame, tables, data, size, distance, build_at_once);
-    if (!entries) return 0;
+    static thread_local EntryPoints entries;
+    const auto tiles = [&](int64_t distance) {
+        return TileGrid{frame.mcu_height, distance * frame.mcu_width, frame.mcu_rows,
+                        ceil_div(frame.mcu_columns, distance)};
+    };
+    if (is_whole(frame, cover(frame, tiles(1), region)) || capacity < frame.data_begin + 2 ||
+        !build_tables(frame, data, tables) || !index.find(frame, tables, data, size, entries))
+        return 0;
+    const int64_t tile_width = entries.distance * frame.mcu_width;
+    crop = cover(frame, tiles(entries.distance), region);
+    if (is_whole(frame, crop)) return 0;
     const int64_t top = crop.top / frame.mcu_height, bottom = ceil_div(crop.bottom, frame.mcu_height);
     const int64_t left = crop.left / tile_width, right = ceil_div(crop.right, tile_width);
     BitWriter writer(out + write_headers(frame, data, crop, out), out + capacity - 2);  // 2 bytes for EOI
     const int16_t zeros[MAX_COMPONENTS] = {}, *prediction = zeros;
     for (int64_t row = top; row < bottom; ++row) {
-        const int64_t begin = row * entries->columns + left, end = row * entries->columns + right;
-        BitReader reader(entries->position(data, begin), data + size);
-        if (!copy_first_mcu(frame, tables, reader, entries->prediction(begin), prediction, writer)) return 0;
-        writer.copy(reader.position(), entries->position(data, end));
-        prediction = entries->prediction(end);
+        const int64_t begin = row * entries.columns + left, end = row * entries.columns + right;
+        if (!entries.are_inside(frame, size, begin, end)) return 0;
+        BitReader reader(entries.position(data, begin), data + size);
+        if (!copy_first_mcu(frame, tables, reader, entries.prediction(begin), prediction, writer)) return 0;
+        writer.copy(reader.position(), entries.position(data, end));
+        prediction = entries.prediction(end);
     }
     writer.finish();
     return writer.is_full ? 0 : writer.next - out;

@@ -6,12 +6,16 @@ Each file is an allocation of exactly its size, so that reading one byte too man
 from __future__ import annotations
 
 import ctypes
+import functools
+import os
 import random
 import sys
+from pathlib import Path
 
 from PIL import Image
 
 from tests.codec.images import app1, encode, jpeg_with, tiff_block
+from tests.codec.index_files import forge, forged_record
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS
 
@@ -60,12 +64,25 @@ def main(path: str, count: int) -> None:
         sound += sum(value > 0 for value in (ctypes.c_int32 * (5 * n)).from_address(out)[3::5])
         for address in (*held, out):
             LIBC.free(address)
-    library.cuaug_jpeg_index_new.argtypes, library.cuaug_jpeg_index_new.restype = [ctypes.c_int64] * 2, ctypes.c_void_p
+    i32, i64 = ctypes.c_int32, ctypes.c_int64
+    library.cuaug_jpeg_index_new.argtypes, library.cuaug_jpeg_index_new.restype = [i32, i64, i64, i32], ctypes.c_void_p
     library.cuaug_jpeg_index_delete.argtypes = [ctypes.c_void_p]
-    index = library.cuaug_jpeg_index_new(1 << 30, 1)
-    crops = sum(crop(library, rng, data, index) for _ in range(3) for data in files)
-    library.cuaug_jpeg_index_delete(index)
+    path = Path(f"/proc/self/fd/{os.memfd_create('index')}")
+    crops = crop_all(library, rng, files * 3, path)
+    sound_index = path.read_bytes()
+    for kind in ("at", "dc", "count", "distance", "components"):
+        path.write_bytes(sound_index)
+        forge(path, functools.partial(forged_record, rng, kind))
+        crop_all(library, rng, files, path)
     print(sound, "of", len(files), "files are sound,", crops, "crops were made")
+
+
+def crop_all(library: ctypes.CDLL, rng: random.Random, files: list[bytes], path: Path) -> int:
+    """Crop files with the index at `path`; the number of crops."""
+    index = library.cuaug_jpeg_index_new(os.open(path, os.O_RDWR), 1 << 30, 1, 1)
+    crops = sum(crop(library, rng, data, index) for data in files)
+    library.cuaug_jpeg_index_delete(index)
+    return crops
 
 
 def crop(library: ctypes.CDLL, rng: random.Random, data: bytes, index: int) -> bool:

@@ -34,7 +34,8 @@ MISTAKES = {
     "headers": ("jpeg/crop.h", "size_t({frame.data_begin <> frame.data_begin + (1 << 16)}));"),
     "bits": ("jpeg/huffman.h", "if ({end - next >= 8 <> end - next >= 1} && "),
     "capacity": ("jpeg/huffman.h", "if ({end - next < 16 <> end - next < 1}) {"),
-    "sum": ("jpeg/index.h", "for (; {at + 64 <= size <> at < size}; at += 64)"),
+    "inside": ("jpeg/entry_points.h", "{at[size_t(end)] < 8 * size <> true};"),
+    "sum": ("jpeg/index_file.h", "for (; {at + 64 <= size <> at < size}; at += 64)"),
 }
 
 

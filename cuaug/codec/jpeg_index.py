@@ -1,0 +1,154 @@
+"""`JpegIndex`: entry points into the entropy-coded data of JPEGs, in a file that processes share."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._runtime.native import library
+
+__all__ = ["IndexFile", "IndexStats", "JpegIndex"]
+
+log = logging.getLogger("cuaug")
+
+_FOREIGN, _UNUSABLE = 1, 2
+_MIN_BYTES = 88  # the header's
+
+
+class IndexFile(NamedTuple):
+    """An open index file.
+
+    Attributes:
+        fd: its descriptor.
+        can_write: whether `fd` is open for writing.
+        path: its path; None: memory of this process.
+        limit_bytes: largest size where the user gives none.
+    """
+
+    fd: int
+    can_write: bool
+    path: str | None
+    limit_bytes: int = 0
+
+
+class IndexStats(NamedTuple):
+    """Contents of a `JpegIndex`, as far as this process has read its file.
+
+    Attributes:
+        images: files with an entry.
+        bytes: size of the index.
+        made: entries that this process made.
+        damaged: damaged entries that were found, and incomplete ones of killed processes.
+    """
+
+    images: int = 0
+    bytes: int = 0
+    made: int = 0
+    damaged: int = 0
+
+
+class JpegIndex:
+    """Entry points into the entropy-coded data of JPEGs without restart markers.
+
+    A file is indexed when a region of it is first decoded. A checksum of its bytes identifies it. Threads and processes
+    may share an index. In a forked child the parent's index is empty and stays so.
+
+    Args:
+        limit_bytes: largest size of the index; no file is added beyond it. None: as the index's file says.
+        files: number of files that share the limit. Entry points are 16, 32 or 64 pixels apart, the smallest distance
+            at which all files of the current file's size fit. A crop extends to the next entry point on either side.
+        open_file: opens the index's file, at the first use of `handle`. None: memory.
+    """
+
+    def __init__(
+        self, limit_bytes: int | None, files: int = 1, open_file: Callable[[], IndexFile] | None = None
+    ) -> None:
+        self._limit, self._files = limit_bytes, files
+        self._open_file, self._lock = open_file or memory_file, threading.Lock()
+        self._handle: int | None = None
+        self._path: str | None = None
+        self._reported: set[str] = set()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a JpegIndex belongs to this process: it can be neither copied nor pickled")
+
+    @property
+    def handle(self) -> int:
+        """Address of the index in the compiled library. The first use opens the file."""
+        if self._handle is None:
+            with self._lock:
+                if self._handle is None:
+                    self._handle = self._open()
+        return self._handle
+
+    def handle_for(self, rows: NDArray[np.int64]) -> int | None:
+        """The handle if one of the regions can use it, so that no file is made for other images; else None.
+
+        Args:
+            rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each.
+        """
+        if self._handle is None:
+            is_jpeg = (rows[:, 6] != 0) & (rows[:, 5] == 0)  # without restart markers
+            is_part = rows[:, 7:9].any(1) | (rows[:, 9:11] < rows[:, 2:4]).any(1)
+            if not (is_jpeg & is_part).any():
+                return None
+        return self.handle
+
+    def _open(self) -> int:
+        file = self._open_file()
+        self._path = file.path
+        self._limit = min(file.limit_bytes if self._limit is None else self._limit, sys.maxsize)
+        handle = library.cuaug_jpeg_index_new(file.fd, self._limit, self._files, file.can_write)
+        if handle is None:
+            os.close(file.fd)
+            raise MemoryError("there is no memory for a JPEG index")
+        weakref.finalize(self, library.cuaug_jpeg_index_delete, handle).atexit = False  # still in use at exit
+        return handle
+
+    def stats(self) -> IndexStats:
+        return IndexStats(*self._values()[:4])
+
+    def _values(self) -> list[int]:
+        values = (ctypes.c_int64 * 7)()
+        if self._handle is not None:
+            library.cuaug_jpeg_index_stats(self._handle, values)
+        return list(values)
+
+    def report(self) -> None:
+        """Logs what this process found wrong with the index's file, once each."""
+        if self._handle is None:
+            return
+        _, size, _, damaged, error, is_full, state = self._values()
+        name = self._path or "in memory"
+        if state == _FOREIGN:
+            self._warn("foreign", f"{name} was no JPEG index of this version of cuaug: it is made again")
+        elif state == _UNUSABLE and self._limit is not None and self._limit >= _MIN_BYTES:
+            self._warn("unusable", f"the JPEG index {name} cannot be used: further JPEGs are decoded without it")
+        if damaged:
+            self._warn("damaged", f"the JPEG index {name} had {damaged} damaged entries: they are made again")
+        if error:
+            self._warn("error", f"the JPEG index {name} takes no more images: {os.strerror(error)}")
+        if is_full and "full" not in self._reported:
+            self._reported.add("full")
+            log.info(
+                "the JPEG index %s is full with %d bytes; DecodeOptions(index_bytes=) raises its limit", name, size
+            )
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._reported:
+            self._reported.add(kind)
+            log.warning("%s", text)
+
+
+def memory_file(limit_bytes: int = 0) -> IndexFile:
+    """A file in the memory of this process."""
+    return IndexFile(os.memfd_create("cuaug-jpeg-index"), True, None, limit_bytes)
