@@ -123,6 +123,12 @@ class JpegIndex:
             library.cuaug_jpeg_index_stats(self._handle, values)
         return list(values)
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the limit, or an error, keeps further files out."""
+        _, _, _, _, error, is_full, state = self._values()
+        return bool(error or is_full or state == _UNUSABLE)
+
     def report(self) -> None:
         """Logs what this process found wrong with the index's file, once each."""
         if self._handle is None:

@@ -54,6 +54,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     _add_preview(commands)
     _add_profile(commands)
     _add_prepare(commands)
+    _add_index(commands)
     _add_check(commands)
     _add_replay(commands)
     options = parser.parse_args(arguments)
@@ -72,6 +73,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         from cuaug.commands.prepare import prepare
 
         return prepare(options, sys.stdout, sys.stderr)
+    if options.command == "index":
+        from cuaug.commands.index import index
+
+        return index(options, sys.stdout, sys.stderr)
     if options.command == "check":
         from cuaug.commands.check import check
 
@@ -181,6 +186,22 @@ def _add_prepare(commands: Any) -> None:
     command.add_argument(
         "--jpegtran", default="jpegtran", metavar="PROGRAM", help="the jpegtran to run (default: %(default)s)"
     )
+
+
+def _add_index(commands: Any) -> None:
+    text = "make the JPEG index of a data set, so that crops decode faster from the first epoch on"
+    command = commands.add_parser(
+        "index",
+        help=text,
+        description=f"{text.capitalize()}. It changes no image: the index is a file in the folder of the images, or in "
+        "CUAUG_CACHE_DIR. Files that have an entry are skipped, so an interrupted run can be resumed. Exit status: 0, "
+        "or 1 if a sample could not be read or the index is not complete; a message says which.",
+    )
+    command.add_argument(
+        "paths", nargs="+", metavar="PATH", help="image files; or one folder, list file, CSV, COCO file, tar, ..."
+    )
+    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
+    command.add_argument("--index-bytes", type=_at_least_1, help="as for `DecodeOptions`: largest size of the index")
 
 
 def _add_replay(commands: Any) -> None:

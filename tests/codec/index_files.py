@@ -91,6 +91,8 @@ def forged_record(rng: random.Random, kind: str, record: Record) -> Record:
         return record._replace(at=at)
     if kind == "dc":
         return record._replace(dc=[rng.randrange(-1 << 15, 1 << 15) for _ in record.dc])
+    if kind == "check":
+        return record._replace(key=(record.key[0], record.key[1] ^ 1 << rng.randrange(64)))
     choices = {
         "count": (0, 1, max(record.count - 1, 0), record.count + 1, 1 << 31, (1 << 32) - 1),
         "distance": (0, 1, record.distance + 1, 1 << 31, (1 << 32) - 1),

@@ -136,6 +136,14 @@ def test_a_file_that_ends_anywhere(path, length):
     assert_works(torn, damaged=True)
 
 
+def test_zeros_at_the_end(path):
+    """As a crash of the machine leaves them. The next entry is shorter."""
+    last = parse(path.read_bytes())[-1]
+    data = path.read_bytes()[: last.offset] + bytes(1 << 16)
+    path.write_bytes(data)
+    assert_works(path, damaged=True)
+
+
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
@@ -254,9 +262,11 @@ def test_forged_entries(path, data, seed):
     """Valid checksums, any numbers: no address outside the file is used."""
     forged, rng = path.with_name("forged"), random.Random(seed)
     forged.write_bytes(path.read_bytes())
-    kind = data.draw(st.sampled_from(["at", "dc", "count", "distance", "components"]))
+    kind = data.draw(st.sampled_from(["at", "dc", "check", "count", "distance", "components"]))
 
     forge(forged, partial(forged_record, rng, kind))
     found = crops(open_index(forged))
-    if kind in ("count", "components"):  # others give other pixels: only trusted files are opened
+    if kind in ("check", "count", "components"):  # others give other pixels: only trusted files are opened
         assert all(crop in (want, None) for crop, want in zip(found, WANT, strict=True))
+    if kind == "check":
+        assert parse(forged.read_bytes())[len(FILES) :]  # they were made again
