@@ -73,7 +73,7 @@ def test_truncated_jpegs_are_replaced(loader_on, jpegs, chain):
 
 @CHAINS
 def test_an_index_gives_the_same_batches(loader_on, monkeypatch, chain):
-    """It crops JPEGs without restart markers from their second visit on: fewer bytes and fewer pixels to decode."""
+    """It crops JPEGs without restart markers from their first visit on: fewer bytes and fewer pixels to decode."""
     decoded, decode = [], FakeDecoder.decode_batch
 
     def recorded(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
