@@ -26,8 +26,6 @@ SPARE_BYTES = 64
 """A cropped JPEG may be larger than its file by this much: its codes are aligned differently and may need stuffing."""
 
 
-
-
 def crop_jpeg(
     data: bytes | NDArray[np.uint8],
     region: Region,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import library
 
-__all__ = ["IndexFile", "IndexStats", "JpegIndex"]
+__all__ = ["IndexFile", "IndexStats", "JpegIndex", "memory_file"]
 
 log = logging.getLogger("cuaug")
 

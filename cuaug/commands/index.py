@@ -86,7 +86,7 @@ def _add(source: Any, i: int, jpeg_index: JpegIndex) -> str | None:
             data = read_bytes(data)
         if getattr(data, "ndim", 1) > 1:  # decoded pixels
             return None
-        header = read_header(bytes(data))
+        header = read_header(bytes(data), apply_exif=False)
     except DecodeError as error:
         return error.cause
     except OSError as error:
@@ -94,6 +94,6 @@ def _add(source: Any, i: int, jpeg_index: JpegIndex) -> str | None:
             raise
         return error_reason(error)
     if isinstance(header, EncodedJpeg):
-        height, width = header.stored_size
-        crop_jpeg(header.data, (0, 0, 1, 1), (height, width), 1, jpeg_index)  # of any region: it makes the entry
+        size = header.height, header.width
+        crop_jpeg(header.data, (0, 0, 1, 1), size, 1, jpeg_index)  # a crop to any region makes the entry
     return None

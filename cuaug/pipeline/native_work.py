@@ -227,9 +227,10 @@ class SampleRuns:
             plan.rows.ctypes.data, plan.rows.itemsize, samples, passes, plan.ops.ctypes.data, plan.luts.ctypes.data,
             targets.ctypes.data,
         )  # fmt: skip
+        handle = None if index is None else index.handle_for(rows[:, :_REGION_FIELDS])
         self._table = _RunWork(
             times.common, address(self._rows), load_codec(), options, fancy_upsampling,
-            None if index is None else index.handle_for(rows[:, :_REGION_FIELDS]), BEST_ISA, views, 3 * max_pixels, tables, address(self._text),
+            handle, BEST_ISA, views, 3 * max_pixels, tables, address(self._text),
             _TEXT_BYTES,
         )  # fmt: skip
 
