@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
+from cuaug._runtime.placement import Placement
 from cuaug.batch import each_tensor
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
@@ -199,3 +201,13 @@ def test_messages_of_image_libraries_are_logged_with_the_samples_name(loader_on,
             list(loader_on(gpu, image_files[:21], CHAIN, batch_size=5))
         names = [f"{image_files[i]!r} (sample {i})" for i in (3, 20)]
         assert sorted(caplog.messages) == sorted(2 * [f"{name}: {PRINTED['gamma.png'][1]}" for name in names])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="binds threads on Linux only")
+def test_all_threads_run_near_the_gpu(loader_on, image_files, monkeypatch):
+    """The producer thread, too: nvImageCodec's threads, which it starts, inherit its CPUs."""
+    bound, near = {}, frozenset(os.sched_getaffinity(0)) | {1000, 1001}
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: bound.update({threading.current_thread().name: cpus}))
+    monkeypatch.setattr("cuaug.loader.resolve_placement", lambda device: Placement(near, "some CPUs"))
+    list(loader_on(True, image_files, CHAIN, batch_size=8))
+    assert bound == dict.fromkeys(["cuaug-worker-0", "cuaug-worker-1", "cuaug-producer-0"], near)
