@@ -1,6 +1,7 @@
 """Clips of videos on a GPU: clips a second beside the CPU's loader, the times of the stages, and the YUV kernel alone.
 
-FFmpeg decodes on CPU threads either way. The clips of both loaders are compared: they have the same bits.
+FFmpeg decodes on CPU threads on both devices. The clips of both loaders are compared: they have the same bits. With
+PyNvVideoCodec, a third loader decodes by NVDEC; how many of its clips have these bits is a result.
 
     python benchmarks/gpu_clips.py --out benchmarks/results/gpu_clips.json
 """
@@ -8,6 +9,7 @@ FFmpeg decodes on CPU threads either way. The clips of both loaders are compared
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import time
 from pathlib import Path
@@ -38,14 +40,17 @@ def measure_loaders(paths: list[str], args: argparse.Namespace) -> dict[str, Any
         AssertionError: the devices' clips differ.
     """
     source = Videos(paths, frames=FRAMES, stride=STRIDE, clips_per_video=max(1, args.clips // len(paths)))
-    loaders = {
-        device: cuaug.Loader(
-            source, CHAIN, batch_size=args.batch_size, shuffle=True, seed=0, device=device, threads=args.threads
-        )
-        for device in ("cuda", "cpu")
-    }
-    for got, want in zip(*loaders.values(), strict=True):  # the first epoch compiles kernels and makes the indices
+    loaders = {device: _loader(source, device, args) for device in ("cuda", "cpu")}
+    # The first epoch compiles kernels and makes the indices.
+    for got, want in zip(loaders["cuda"], loaders["cpu"], strict=True):
         assert got.images.is_cuda and torch.equal(got.images.cpu(), want.images), "the CPU's clips differ"
+    nvdec: dict[str, Any] = {"left_out": "PyNvVideoCodec is not installed"}
+    if importlib.util.find_spec("PyNvVideoCodec"):
+        loaders["cuda"].set_epoch(0)
+        loaders["nvdec"] = _loader(source, "cuda", args, decode=cuaug.DecodeOptions(video_decoder="nvdec"))
+        pairs = zip(loaders["nvdec"], loaders["cuda"], strict=True)
+        equal = [bool(same) for got, want in pairs for same in (got.images == want.images).flatten(1).all(1)]
+        nvdec = {"clips": len(equal), "equal": sum(equal), "decoded_by": loaders["nvdec"].stats().decoded_by}
     before = loaders["cuda"].stats()
     rates: dict[str, list[float]] = {device: [] for device in loaders}
     for _ in range(args.epochs):
@@ -53,7 +58,7 @@ def measure_loaders(paths: list[str], args: argparse.Namespace) -> dict[str, Any
             count, start = 0, time.perf_counter()
             for clips, _ in loader:
                 count += len(clips)
-            if device == "cuda":
+            if device != "cpu":
                 torch.cuda.synchronize()
             rates[device].append(count / (time.perf_counter() - start))
     stats = loaders["cuda"].stats().since(before)
@@ -62,9 +67,15 @@ def measure_loaders(paths: list[str], args: argparse.Namespace) -> dict[str, Any
         loader.close()
     stages = {name: 1000 * seconds / stats.samples for name, seconds in stats.seconds.items()}
     return {
+        "nvdec": nvdec,
         "clips_per_second": {device: spread(values) for device, values in rates.items()},
         "ms_per_clip": {name: round(value, 4) for name, value in stages.items()},
     }
+
+
+def _loader(source: Videos, device: str, args: argparse.Namespace, **options: Any) -> cuaug.Loader:
+    options |= {"batch_size": args.batch_size, "threads": args.threads, "device": device}
+    return cuaug.Loader(source, CHAIN, shuffle=True, seed=0, **options)
 
 
 def measure_conversion(height: int, width: int, frames: int, repetitions: int) -> dict[str, float]:

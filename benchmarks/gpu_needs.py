@@ -26,6 +26,7 @@ OPTIONAL = {
     "torchvision": "as a peer",
     "kornia": "as a peer",
     "nvidia.dali": "as a peer",
+    "PyNvVideoCodec": "in tests, and as a decoder of clips",
     "lmdb": "in tests",
     "h5py": "in tests",
     "pycocotools": "in tests",

@@ -122,6 +122,9 @@ def clips(result: dict[str, Any]) -> Iterator[Row]:
     for size, row in result["sizes"].items():
         for device, rates in row["clips_per_second"].items():
             yield Row(f"clips of {size}, {device}", f"{spread(rates)} clips/s")
+        nvdec = row.get("nvdec", {})
+        if "clips" in nvdec:
+            yield Row(f"clips of {size}, nvdec", f"{nvdec['equal']} of {nvdec['clips']} have FFmpeg's bits")
         conversion = row["conversion"]
         figure = f"{conversion['ms']:.3f} ms, {conversion['gigabytes_per_second']:.0f} GB/s"
         yield Row(f"YUV to RGB of {conversion['frames']} frames of {size}", figure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import re
@@ -184,6 +185,37 @@ def test_an_ffmpeg_without_a_decoder(only, fake_package):
     )
     found = only("PyAV", PYTHONPATH=fake_package("av", code))["video PyAV"]
     assert (found.verdict, found.text) == ("no", "18.0, FFmpeg 7.1, does not decode hevc, av1")
+
+
+def test_nvdec(only, fake_package):
+    """Without a driver the library is not imported: it would fail for that reason."""
+    found = only("NVDEC")["video NVDEC"]
+    assert found.verdict == "--" and "pip install 'cuaug[nvdec]'" in found.text
+    code = "raise RuntimeError('libnvidia-encode.so.1: cannot open')"
+    path = fake_package("PyNvVideoCodec", code)
+    if not cuda_driver_is_here():
+        found = only("NVDEC", PYTHONPATH=path)["video NVDEC"]
+        assert found.verdict == "--" and "no NVIDIA driver" in found.text
+    program = """
+        import sys; from cuaug.commands.doctor import checks
+        checks._cuda_driver = lambda: None
+        try:
+            print(checks._nvdec())
+        except checks.Broken as error:
+            print(error, error.args[1])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], env=os.environ | {"PYTHONPATH": path}, capture_output=True
+    )
+    assert b"libnvidia-encode.so.1: cannot open" in done.stdout and b"NVIDIA_DRIVER_CAPABILITIES" in done.stdout
+
+
+def cuda_driver_is_here() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 FINE = [Finding("CPU", "cuaug", "OK", "0.1.0"), Finding("GPU", "driver", "OK", "")]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cuaug import Loader
+from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug.codec.yuv import FORMATS, describe_frames
 from cuaug.codec.yuv_planes import PlaneRows
@@ -18,7 +18,7 @@ from cuaug.plan import Layout, Type
 from cuaug.sources import Videos
 from tests.support.run_plans import plan_for
 from tests.video.frames import RandomFrame, convert
-from tests.video.support import write_video
+from tests.video.support import Video, write_video
 
 pytestmark = pytest.mark.cuda
 
@@ -44,6 +44,29 @@ def test_clips_have_the_bits_of_the_cpu(tmp_path, name, layout):
                 assert torch.equal(got.clips.numbers, want.clips.numbers)
         for loader in loaders:
             loader.close()
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "libvpx-vp9", "libsvtav1"])
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv420p10le"])
+def test_nvdec_has_the_bits_of_ffmpeg(tmp_path, codec, pixel_format):
+    """In the first epoch and when sessions are used again. A GPU that does not decode a format leaves it to FFmpeg."""
+    pytest.importorskip("PyNvVideoCodec", exc_type=Exception, reason="PyNvVideoCodec or the video driver is missing")
+    container = "webm" if codec == "libvpx-vp9" else "mp4"
+    files = []
+    for height, width in ((192, 256), (180, 322)):
+        video = Video(container, codec, {}, pixel_format, height=height, width=width)
+        files.append(write_video(tmp_path, f"{height}", video))
+    source = Videos(files, frames=8, stride=3, clips_per_video=6)
+    options: dict[str, Any] = {"batch_size": 3, "shuffle": True, "seed": 5, "threads": 3}
+    nvdec = Loader(source, CHAINS[0], device="cuda", decode=DecodeOptions(video_decoder="nvdec"), **options)
+    cpu = Loader(source, CHAINS[0], device="cpu", **options)
+    for _ in range(4):
+        for got, want in zip(nvdec, cpu, strict=True):
+            assert torch.equal(got.images.cpu(), want.images)
+    decoded = nvdec.stats().decoded_by
+    nvdec.close()
+    if (codec, pixel_format) == ("libx264", "yuv420p"):  # each GPU with NVDEC decodes it
+        assert decoded == {"nvdec": 48}
 
 
 def test_batches_of_clips_are_the_users_to_keep(tmp_path):

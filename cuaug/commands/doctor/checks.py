@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import platform
 import sys
 import tempfile
@@ -235,6 +236,21 @@ def _video_loader() -> str:
     return f"a clip of {len(reds)} frames on {clips.device}"
 
 
+_NVDEC = "pip install 'cuaug[nvdec]'  (only video_decoder='nvdec' needs it)"
+
+
+def _nvdec() -> str:
+    """Imports PyNvVideoCodec, which loads the driver's video libraries. It decodes nothing."""
+    if importlib.util.find_spec("PyNvVideoCodec") is None:
+        raise NotTried(f"PyNvVideoCodec is not installed: {_NVDEC}")
+    _require(_cuda_driver)
+    from cuaug.codec.nvdec import load_nvdec
+
+    with _needs("set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video in a container, or update the driver"):
+        library = load_nvdec()
+    return f"PyNvVideoCodec {library.__version__}, for DecodeOptions(video_decoder='nvdec')"
+
+
 CHECKS: list[tuple[str, str, Callable[[], str]]] = [
     ("CPU", "cuaug", _package),
     ("CPU", "Python", _python),
@@ -252,6 +268,7 @@ CHECKS: list[tuple[str, str, Callable[[], str]]] = [
     ("GPU", "Loader", _gpu_loader),
     ("video", "PyAV", _pyav),
     ("video", "Loader", _video_loader),
+    ("video", "NVDEC", _nvdec),
 ]
 
 
