@@ -124,7 +124,7 @@ def clips(result: dict[str, Any]) -> Iterator[Row]:
             yield Row(f"clips of {size}, {device}", f"{spread(rates)} clips/s")
         nvdec = row.get("nvdec", {})
         if "clips" in nvdec:
-            yield Row(f"clips of {size}, nvdec", f"{nvdec['equal']} of {nvdec['clips']} have FFmpeg's bits")
+            yield Row(f"clips of {size}, FFmpeg's bits by nvdec", f"{nvdec['equal']} of {nvdec['clips']}")
         conversion = row["conversion"]
         figure = f"{conversion['ms']:.3f} ms, {conversion['gigabytes_per_second']:.0f} GB/s"
         yield Row(f"YUV to RGB of {conversion['frames']} frames of {size}", figure)

@@ -46,8 +46,11 @@ def test_clips_have_the_bits_of_the_cpu(tmp_path, name, layout):
             loader.close()
 
 
-@pytest.mark.parametrize("codec", ["libx264", "libx265", "libvpx-vp9", "libsvtav1"])
-@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv420p10le"])
+@pytest.mark.parametrize(
+    ("codec", "pixel_format"),
+    [(codec, "yuv420p") for codec in ("libx264", "libx265", "libvpx-vp9", "libsvtav1")]
+    + [(codec, "yuv420p10le") for codec in ("libx265", "libsvtav1")],
+)
 def test_nvdec_has_the_bits_of_ffmpeg(tmp_path, codec, pixel_format):
     """In the first epoch and when sessions are used again. A GPU that does not decode a format leaves it to FFmpeg."""
     pytest.importorskip("PyNvVideoCodec", exc_type=Exception, reason="PyNvVideoCodec or the video driver is missing")

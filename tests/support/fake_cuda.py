@@ -319,4 +319,5 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(streams, "acquire", FakeStream)
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.record(self))
     replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: MAX_SHARED_BYTES)
+    replace(cupy.cuda.runtime, "deviceGetPCIBusId", lambda device: f"FFFF:{device:02X}:00.0")  # of no machine
     return fake

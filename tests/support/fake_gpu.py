@@ -12,6 +12,7 @@ there is no second device, work is never late, and memory is not measured.
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ import cuaug.device
 from tests import conftest
 from tests.dry_run.exclusions import EXCLUDED
 from tests.support.fake_cuda import FakeDecoder, FakeTorch, replace_cuda
+from tests.support.fake_nvdec import replace_nvdec
 
 __all__ = ["BANNER", "SKIPPED", "FakeCudaTensor", "install"]
 
@@ -199,6 +201,7 @@ def install() -> FakeGpuMode:
         raise RuntimeError("this machine has a GPU: use it, without the fake GPU")
     fake_torch = FakeGpuTorch(gpu=0)
     replace_cuda(setattr, fake_torch)
+    replace_nvdec(setattr, operator.setitem, fake_torch)
     vars(fake_torch.cuda).update(
         empty_cache=lambda: None,
         host_memory_stats=lambda device=None: {"num_host_alloc": 0},

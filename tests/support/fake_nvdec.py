@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable
 from enum import Enum
 from fractions import Fraction
+from importlib.machinery import ModuleSpec
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -184,7 +185,7 @@ def replace_nvdec(
     """Replaces PyNvVideoCodec, after `replace_cuda`.
 
     Args:
-        replace, replace_item: pytest's `monkeypatch.setattr` and `monkeypatch.setitem`.
+        replace, replace_item: `setattr` and `operator.setitem`, or pytest's `monkeypatch.setattr` and `.setitem`.
     """
     import cupy
 
@@ -196,6 +197,7 @@ def replace_nvdec(
 
     library: Any = types.ModuleType("PyNvVideoCodec")
     vars(library).update(
+        __spec__=ModuleSpec("PyNvVideoCodec", None),
         PyNvVCException=PyNvVCException,
         PyNvVCExceptionUnsupported=PyNvVCExceptionUnsupported,
         PacketData=PacketData,
