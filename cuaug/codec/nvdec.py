@@ -182,6 +182,7 @@ class _Clip:
         for part, (key, wanted) in enumerate(self._parts()):
             first, packets = self._seek(key)
             if part == 0:
+                self._check_crop(first)
                 self._open(self._first_frame(first))
             self._decode_part(first, packets, set(wanted))
         if missing := self._places.keys() - self._found:
@@ -220,6 +221,23 @@ class _Clip:
                 return first, packets
         raise NvdecError("no seek leads to the key frame")
 
+    def _check_crop(self, packet: Any) -> None:
+        """Refuses frames that are cropped at the left or top, as H.264 and HEVC allow: the library ignores that.
+
+        FFmpeg has a filter that writes the edges of a crop, but none that tells them: writing 0 must change nothing.
+        """
+        if self._filter_name is None:
+            return
+        data, texts = bytes(packet), []
+        for edges in ("crop_right=0:crop_bottom=0", "crop_right=0:crop_bottom=0:crop_left=0:crop_top=0"):
+            chain = self._bitstream_filter(f"{self._filter_name},{self._index.codec}_metadata={edges}")
+            texts.append(b"".join(map(bytes, chain.filter(require_module("av", "video").Packet(data)))))
+        if texts[0] != texts[1]:
+            raise NvdecError("its frames are cropped at the left or top, which the library does not apply")
+
+    def _bitstream_filter(self, chain: str) -> Any:
+        return require_module("av", "video").BitStreamFilterContext(chain, self._stream)
+
     def _first_frame(self, packet: Any) -> Any:
         """The key frame by FFmpeg: it tells format, colors and size as `VideoDecoder` takes them."""
         context = self._stream.codec_context
@@ -256,9 +274,7 @@ class _Clip:
 
     def _decode_part(self, first: Any, packets: Iterator[Any], unsent: set[int]) -> None:
         """Sends packets up to the last wanted one, and takes the frames that come out."""
-        bitstream_filter = None
-        if self._filter_name is not None:
-            bitstream_filter = require_module("av", "video").BitStreamFilterContext(self._filter_name, self._stream)
+        bitstream_filter = None if self._filter_name is None else self._bitstream_filter(self._filter_name)
         packet: Any = first
         while packet is not None and packet.size and unsent:
             number, hidden = len(self._sent), packet.is_discard

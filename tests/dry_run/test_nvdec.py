@@ -108,6 +108,24 @@ def test_ffmpeg_decodes_what_nvdec_does_not(loader_on, tmp_path, paths, nvdec, c
     assert FALLBACKS[name] in record.message and Path(other).name in record.message
 
 
+CROPS = {
+    "h264 left": ("libx264", {"x264-params": "crop-rect=8,0,0,0"}, False),
+    "h264 top": ("libx264", {"x264-params": "crop-rect=0,6,0,0"}, False),
+    "h264 right and bottom": ("libx264", {"x264-params": "crop-rect=0,0,8,6"}, True),
+    "hevc right and bottom": ("libx265", {"x265-params": "log-level=none"}, True),
+}
+
+
+@pytest.mark.parametrize("name", CROPS)
+def test_cropped_frames(loader_on, tmp_path, nvdec, caplog, name):
+    """The library copies from the left upper corner of a surface."""
+    codec, options, is_decoded = CROPS[name]
+    path = write_video(tmp_path, name, Video("mp4", codec, options, height=78, width=100))
+    gpu = compare_epochs(loader_on, videos([path]), [T.RandomResizedCrop(24)], 1)
+    assert gpu.stats().decoded_by == {"nvdec" if is_decoded else "cpu_fallback": 1}
+    assert is_decoded or "cropped at the left or top" in caplog.text
+
+
 def test_edit_lists(loader_on, tmp_path, nvdec):
     """Frames that an edit list leaves out are decoded, but not taken for others; some clips begin before a key frame
     that is shown."""
