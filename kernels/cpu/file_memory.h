@@ -20,7 +20,7 @@ namespace {
 
 // Chunks that the next batch's files reuse: fresh memory costs a page fault for each 4 kB.
 class KeptChunks {
-public:
+  public:
     unsigned char* take() {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (!count_) return static_cast<unsigned char*>(malloc(size_t(BYTES)));
@@ -45,7 +45,7 @@ public:
 
     static constexpr int64_t BYTES = 4 << 20;
 
-private:
+  private:
     static constexpr int MAX_COUNT = 32;
     std::mutex mutex_;
     unsigned char* chunks_[MAX_COUNT];
@@ -70,8 +70,8 @@ class FileMemory {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (chunks_.empty() || chunks_.back().size - used_ < size) {
             const int64_t bytes = std::max(size, KeptChunks::BYTES);
-            auto* const data = bytes > KeptChunks::BYTES ? static_cast<unsigned char*>(malloc(size_t(bytes)))
-                                                         : kept_chunks().take();
+            auto* const data =
+                bytes > KeptChunks::BYTES ? static_cast<unsigned char*>(malloc(size_t(bytes))) : kept_chunks().take();
             if (!data) return nullptr;
             try {
                 chunks_.push_back({data, bytes});
@@ -94,14 +94,14 @@ class FileMemory {
         return std::exchange(chunks_[size_t(chunk)].data, nullptr);
     }
 
-      static void free_chunk(unsigned char* data, int64_t size) {
+    static void free_chunk(unsigned char* data, int64_t size) {
         if (data && size == KeptChunks::BYTES)
             kept_chunks().give_back(data);
         else
             free(data);
     }
 
-private:
+  private:
     struct Chunk {
         unsigned char* data;
         int64_t size;
