@@ -1,7 +1,8 @@
 """Gain and cost of the JPEG index by epoch, against the same loader without it (`index_bytes=0`).
 
 A first run makes the index in its first epoch; a later run finds it. Chains, images and threads are those of
-end_to_end.py. Each repetition deletes the index, then measures the epochs of the loaders in turns.
+end_to_end.py. Each repetition deletes the index, then measures the epochs of the loaders in turns. Rates are those of
+threads that never wait: images per second of CPU time, times the threads. Other programs change them less.
 
     python benchmarks/index.py --out benchmarks/results/index.json
 
@@ -44,7 +45,7 @@ CUDA_EPOCHS = 5
 
 
 def epochs(task: Task) -> dict[str, list[float]]:
-    """Images per second of each epoch: without an index, in the run that makes it, and in a later run."""
+    """Images/s of each epoch, by CPU time: without an index, in the run that makes it, and in a later run."""
     folder = Path(os.path.commonpath([path for path, _ in task.samples]))
     (folder / JPEG_INDEX_NAME).unlink(missing_ok=True)
     loaders = {
@@ -63,9 +64,9 @@ def epochs(task: Task) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {name: [] for name in loaders}
     for _ in range(EPOCHS):
         for name, loader in loaders.items():  # "later run" opens the index at its first crop, when it is complete
-            start = time.perf_counter()
+            start = time.process_time()
             images = sum(len(batch.images) for batch in loader)
-            rates[name].append(images / (time.perf_counter() - start))
+            rates[name].append(task.threads * images / (time.process_time() - start))
     for loader in loaders.values():
         loader.close()
     return rates
@@ -153,7 +154,7 @@ def main() -> None:
     result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
     result["suites"] = {}
     print(f"{result['machine']['cpu']}, {result['machine']['cores']} cores, commit {result['commit']}")
-    for name in ("classification", "1080p") if args.cuda else ("classification", "1080p", "heavy"):
+    for name in ("classification", "1080p"):
         suite = SUITES[name]
         limit = args.limit or suite.limit
         task = prepare(args.data, suite.pictures, suite.batch_size, args.threads, limit, suite.chain, suite.size)

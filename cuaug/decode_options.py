@@ -29,7 +29,7 @@ class DecodeOptions:
         max_bytes: largest number of encoded bytes of a sample. The size is checked before reading where it is known.
         index_bytes: largest size of the JPEG index, which lets crops decode only the blocks they need. It is a file in
             the images' folder, or else in CUAUG_CACHE_DIR, which ranks and later runs share. 0: no index. None: 1/64 of
-            the available memory, and 1/10 of the disk's free space; on a GPU no index, as its gain is not measured.
+            the machine's memory, and 1/10 of the disk's free space; on a GPU no index, as its gain is not measured.
         load_hint: fraction of each batch's JPEGs for the GPU's hardware JPEG decoder, from 0 to 1. CUDA kernels decode
             the rest and round differently. 0: pixels depend on the file alone. None: 0.65. "auto": the fastest,
             measured on the first batches, so pixels may differ between runs; `stats()` reports it. GPU only.

@@ -13,7 +13,7 @@ import os
 from functools import partial
 from typing import Any
 
-from cuaug._runtime.cpu_limits import available_memory, own_memory
+from cuaug._runtime.cpu_limits import own_memory
 from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.codec.jpeg_index import IndexFile, memory_file
 from cuaug.sources._fingerprint import common_folder
@@ -29,7 +29,7 @@ log = logging.getLogger("cuaug")
 JPEG_INDEX_NAME = f".jpegs{SUFFIX}"
 
 _PATHS_CHECKED = 1000
-# An index takes at most this part of the available memory, so that it stays in the page cache, and of the disk's space.
+# An index takes at most this part of the memory, so that it stays in the page cache, and of the disk's space.
 _MEMORY_DIVISOR, _DISK_DIVISOR = 64, 10
 
 
@@ -49,7 +49,12 @@ def open_index_file(source: Any) -> IndexFile:
     log.info("the JPEG index of %s is %s", folder, file.path)
     disk = os.fstatvfs(file.fd)
     space = disk.f_bavail * disk.f_frsize + os.fstat(file.fd).st_size
-    return file._replace(limit_bytes=min(available_memory() // _MEMORY_DIVISOR, space // _DISK_DIVISOR))
+    return file._replace(limit_bytes=min(_total_memory() // _MEMORY_DIVISOR, space // _DISK_DIVISOR))
+
+
+def _total_memory() -> int:
+    """The machine's memory. The available memory changes, and ranks that differ in the limit would fill the index."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _folder(source: Any) -> str | None:

@@ -160,8 +160,8 @@ def test_the_default_limit(folder, monkeypatch):
     disk = os.statvfs(folder)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     with Loader(folder) as loader:
-        for available, want in ((64_000, 1000), (1 << 60, disk.f_bavail * disk.f_frsize // 10)):
-            monkeypatch.setattr(jpeg_index_file, "available_memory", lambda available=available: available)
+        for total, want in ((64_000, 1000), (1 << 60, disk.f_bavail * disk.f_frsize // 10)):
+            monkeypatch.setattr(jpeg_index_file, "_total_memory", lambda total=total: total)
             file = jpeg_index_file.open_index_file(loader.source)
             os.close(file.fd)
             assert file.limit_bytes == pytest.approx(want, rel=0.2)
