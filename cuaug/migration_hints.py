@@ -27,6 +27,7 @@ LOADER_ARGUMENTS = {
     "max_bytes": "decode=cuaug.DecodeOptions(max_bytes=100_000_000)",
     "max_pixels": "decode=cuaug.DecodeOptions(max_pixels=50_000_000)",
     "mode": 'decode=cuaug.DecodeOptions(mode="unchanged")',
+    "video_decoder": 'decode=cuaug.DecodeOptions(video_decoder="nvdec")',
     # torch.utils.data.DataLoader
     "batch_sampler": "sampler= and batch_size=",
     "dataset": "files, the first argument, accepts a Dataset too",

@@ -106,6 +106,7 @@ class Gpus:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
         monkeypatch.setattr(cuda, "kernels", self.used.add)
+        monkeypatch.setattr(cuda, "pci_addresses", lambda: [f"0000:{number:02X}:00.0" for number in range(count)])
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: self.used.add(device.index) or "GPU")
         monkeypatch.setattr("cuaug.device.gpu_decodes", lambda index: (self.used.add(index) or True, ""))
 
