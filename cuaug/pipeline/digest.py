@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,4 +75,5 @@ def _bytes(array: NDArray[Any], count: int) -> NDArray[np.uint8]:
         array = array.astype("<i8")
     else:
         array = np.array([hashlib.blake2b(str(value).encode(), digest_size=8).digest() for value in array], dtype="S8")
-    return np.ascontiguousarray(array).reshape(count, -1).view(np.uint8).reshape(count, -1)
+    width = math.prod(array.shape[1:])  # an empty batch leaves no number to infer it from
+    return np.ascontiguousarray(array).reshape(count, width).view(np.uint8)
