@@ -121,7 +121,8 @@ class EncodedImage:
 
     def is_worth_cropping(self, region: Region, index: JpegIndex | None = None) -> bool:
         """Whether a JPEG crop for this displayed region is possible and leaves out enough bytes to pay for itself."""
-        return bool(library.cuaug_pays_to_crop(address(self.region_row(region)), index is not None))
+        row = self.region_row(region)  # a name, or else the array would end before the call
+        return bool(library.cuaug_pays_to_crop(address(row), index is not None))
 
     def crop_jpeg(
         self, region: Region, index: JpegIndex | None = None, out: NDArray[np.uint8] | None = None

@@ -97,8 +97,7 @@ def test_an_index_gives_the_same_batches(loader_on, monkeypatch, chain):
             assert_same(got.images, want.images)
         totals.append(np.sum([part for batch in decoded for part in batch], axis=0))
         decoded.clear()
-    # Nearly all: which crops pay is the same, but threads that make entries at once may leave one to the next visit.
-    assert min(gpu.stats().parts, cpu.stats().parts) >= 3 * len(files) - 3
+    assert gpu.stats().parts == cpu.stats().parts > 0
     whole = sum(map(len, files)), len(files) * 240 * 320
     assert (totals[2] < 0.8 * np.array(whole)).all(), (totals, whole)
 
