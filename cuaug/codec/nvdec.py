@@ -1,7 +1,7 @@
 """`NvdecDecoder`: decodes chosen frames of a video on a GPU's video engine, with PyNvVideoCodec.
 
 PyAV demuxes, and cuaug's index chooses the packets, as for `VideoDecoder`. The engine gives NV12 or P010 planes, which
-cuaug's kernel converts as it converts FFmpeg's. docs/decisions/0022-nvdec.md has the library's rules and their sources.
+cuaug's kernel converts as it converts FFmpeg's. docs/decisions/0019-nvdec.md has the library's rules and their sources.
 """
 
 from __future__ import annotations
