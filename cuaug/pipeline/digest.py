@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,5 +74,5 @@ def _bytes(array: NDArray[Any], count: int) -> NDArray[np.uint8]:
         array = array.astype("<i8")
     else:
         array = np.array([hashlib.blake2b(str(value).encode(), digest_size=8).digest() for value in array], dtype="S8")
-    width = math.prod(array.shape[1:])  # an empty batch leaves no number to infer it from
+    width = array.size // count if count else 0  # an empty batch leaves no number to infer it from
     return np.ascontiguousarray(array).reshape(count, width).view(np.uint8)
