@@ -126,7 +126,7 @@ class InlinePool:
     stopping, threads, name = False, 6, "inline"
 
     def __init__(self) -> None:
-        self._native = library.cuaug_pool_new(1)
+        self._native = library.cuaug_pool_new()
 
     def submit(self, task: Callable[[], None], priority: int = 0, native: NativeWork | None = None) -> None:
         if native is not None:

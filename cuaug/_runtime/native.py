@@ -98,10 +98,10 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_file_memory_release.argtypes, lib.cuaug_file_memory_release.restype = [pointer, i64, pointer], pointer
     lib.cuaug_free_chunk.argtypes, lib.cuaug_free_chunk.restype = [pointer, i64], None
     lib.cuaug_free_kept_chunks.argtypes, lib.cuaug_free_kept_chunks.restype = [], None
-    lib.cuaug_pool_new.argtypes, lib.cuaug_pool_new.restype = [i64], pointer
+    lib.cuaug_pool_new.argtypes, lib.cuaug_pool_new.restype = [], pointer
     lib.cuaug_pool_add.argtypes = [pointer, i64, i64, i32, pointer, i64]
     lib.cuaug_pool_next.argtypes, lib.cuaug_pool_next.restype = [pointer, i64], i64
-    lib.cuaug_pool_activity.argtypes, lib.cuaug_pool_activity.restype = [pointer, i64, pointer], None
+    lib.cuaug_pool_activity.argtypes = [pointer, i64, pointer]
     lib.cuaug_copy_rows.argtypes, lib.cuaug_copy_rows.restype = [pointer, i64], None
     lib.cuaug_keep_ended_threads.argtypes, lib.cuaug_keep_ended_threads.restype = [], None
     lib.cuaug_codec_version.argtypes, lib.cuaug_codec_version.restype = [pointer], i64

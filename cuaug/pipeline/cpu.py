@@ -20,7 +20,7 @@ from cuaug.codec import (
     thread_decoder,
 )
 from cuaug.devices import CpuExecutor
-from cuaug.errors import DecodeError
+from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.buffer_pool import BufferPool
 from cuaug.pipeline.clips import EncodedClip, decode_clip
@@ -111,7 +111,9 @@ class _CpuJob(Job):
     def _finish_native(self, run: _Run, runs: SampleRuns, times: Times, then: Callable[[], None]) -> None:
         """Counts what native work has done; Python does the rest."""
         times.record(self._recorder, self._workers.name)
-        counts = np.bincount(runs.statuses, minlength=4).tolist()
+        counts = np.bincount(runs.statuses, minlength=5).tolist()
+        if counts[4]:
+            raise DeviceError("nvImageCodec gives no decoder for the CPU: is there memory for it?")
         numbers = {"parts": counts[2], ("decoded_by", "cpu"): counts[1] + counts[2]}
         numbers["decoded_by", self.config.reader.origin_of_decoded] = counts[3]
         self._recorder.add({name: number for name, number in numbers.items() if number})

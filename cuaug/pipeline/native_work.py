@@ -188,7 +188,7 @@ class SampleRuns:
     Attributes:
         positions: of the items that are not None.
         statuses: by position in `positions`, once the work has ended: 0 if nvImageCodec could not decode it, 1 if it
-            was decoded, 2 if only a JPEG crop was, 3 if it came decoded.
+            was decoded, 2 if only a JPEG crop was, 3 if it came decoded, 4 without a decoder.
     """
 
     def __init__(

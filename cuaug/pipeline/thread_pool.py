@@ -178,47 +178,58 @@ class _Workers:
 
     def __init__(self, threads: int, clocks: dict[int, Clock], cpus: frozenset[int]) -> None:
         self.threads, self.cpus = threads, cpus
-        self._pool = library.cuaug_pool_new(threads)
+        self._pool = library.cuaug_pool_new()
         if self._pool is None:
             raise MemoryError("no memory for the threads of a loader")
         weakref.finalize(self, library.cuaug_pool_delete, self._pool).atexit = False
         self._tasks: dict[int, tuple[Task, NativeWork | None]] = {}  # by token
         self._tokens = itertools.count()
         self._clocks = clocks
-        self._started = self._ended = 0
+        self._numbers = itertools.count()  # of threads: never one twice
+        self._started = self._working = 0
         self._lock = threading.Lock()
         self.stopping = False
 
     def start(self, name: str) -> None:
         """Starts missing threads; a Ctrl-C may have interrupted an earlier call."""
         while self._started < self.threads:
-            _Thread(self, self._started, f"{name}-{self._started}").start()
+            number = next(self._numbers)
+            _Thread(self, number, f"{name}-{number}").start()
             self._started += 1
 
     def put(self, task: Task, priority: int, native: NativeWork | None) -> None:
         token = next(self._tokens)
-        self._tasks[token] = task, native
         kind, table, count = (0, None, 1) if native is None else (native.kind, byref(native.table), native.items)
-        if not library.cuaug_pool_add(self._pool, priority, token, kind, table, count):
-            del self._tasks[token]
-            raise MemoryError("no memory for the queue of a loader")
+        try:
+            self._tasks[token] = task, native
+            if not library.cuaug_pool_add(self._pool, priority, token, kind, table, count):
+                raise MemoryError("no memory for the queue of a loader")
+        except BaseException:
+            # A Ctrl-C, for one: a task that never runs would keep its loader, and with it these threads. Only the main
+            # thread is interrupted, and it adds no native work, whose memory must stay.
+            self._tasks.pop(token, None)
+            raise
 
     def work(self, number: int) -> None:
         """The loop of thread `number`."""
+        with self._lock:
+            self._working += 1
         while (token := library.cuaug_pool_next(self._pool, number)) >= 0:
-            task, native = self._tasks.pop(token)
-            task()
-            del task, native  # or else their objects would live until the next task
+            entry = self._tasks.pop(token, None)
+            if entry is not None:  # else a Ctrl-C came right after it was added
+                entry[0]()
+            del entry  # or else its objects would live until the next task
             self._clocks.pop(threading.get_ident(), None)
         with self._lock:
-            self._ended += 1
-            if self._ended == self._started:
-                self._tasks.clear()  # those that were never begun
+            self._working -= 1
+            if not self._working:
+                self._tasks.clear()  # no thread writes to their memory any more
 
     def native_activities(self) -> list[_NativeActivity]:
-        found = []
-        for number in range(self._started):
-            library.cuaug_pool_activity(self._pool, number, fields := (c_int64 * 4)())
+        found, fields = [], (c_int64 * 4)()
+        for number in itertools.count():
+            if not library.cuaug_pool_activity(self._pool, number, fields):
+                break
             batch, sample, stage, since = fields
             if batch >= 0:
                 found.append(_NativeActivity(batch, sample, _ACTIVITIES[stage], since))

@@ -94,7 +94,13 @@ struct PlanTables {
     const uint64_t* targets;  // [samples] addresses
 };
 
-enum SampleStatus : int64_t { NOT_DECODED = 0, FROM_WHOLE_FILE = 1, FROM_JPEG_CROP = 2, FROM_PIXELS = 3 };
+enum SampleStatus : int64_t {
+    NOT_DECODED = 0,
+    FROM_WHOLE_FILE = 1,
+    FROM_JPEG_CROP = 2,
+    FROM_PIXELS = 3,
+    NO_DECODER = 4
+};
 
 struct SampleRow {
     EncodedRegion image;    // of an encoded image
@@ -132,7 +138,10 @@ bool decode_row(SampleRow& row, const RunWork& work, Worker& worker, RegionPixel
         return true;
     }
     NativeDecoder* const decoder = decoder_of(worker, work);
-    if (!decoder) return false;
+    if (!decoder) {
+        row.status = NO_DECODER;
+        return false;
+    }
     const StoredRegion stored = find_stored_region(row.image, work.index);
     row.status = decode_region(*decoder, row.image, stored, work.index, worker.pixels.reserve(stored.bytes), pixels);
     return row.status != NOT_DECODED;
@@ -183,7 +192,7 @@ constexpr Item ITEMS[] = {nullptr, read_item, run_item};
 
 extern "C" {
 
-EXPORT void* cuaug_pool_new(int64_t threads) { return new (std::nothrow) Pool(threads); }
+EXPORT void* cuaug_pool_new() { return new (std::nothrow) Pool; }
 
 // After all its threads have ended. A forked child has none of them, and frees nothing.
 EXPORT void cuaug_pool_delete(void* pool) {
@@ -201,19 +210,26 @@ EXPORT int32_t cuaug_pool_add(void* pool, int64_t priority, int64_t token, int32
     return 1;
 }
 
-// The loop of thread `worker`: returns the token of finished work, or of a task that the caller does; -1 once stopped.
-EXPORT int64_t cuaug_pool_next(void* pool, int64_t worker) {
-    auto& its = *static_cast<Pool*>(pool);
-    return its.next(its.worker(worker));
+// The loop of thread `number`, from 0 on: returns the token of finished work, or of a task that the caller does; -1
+// once stopped, or without memory for the thread.
+EXPORT int64_t cuaug_pool_next(void* pool, int64_t number) {
+    try {
+        return static_cast<Pool*>(pool)->next(number);
+    } catch (const std::bad_alloc&) {
+        return STOPPED;
+    }
 }
 
 EXPORT void cuaug_pool_stop(void* pool) { static_cast<Pool*>(pool)->stop(); }
 
-// out [4]: batch, -1 while the thread does no native work; sample; stage; since.
-EXPORT void cuaug_pool_activity(void* pool, int64_t worker, int64_t* out) {
+// out [4]: batch, -1 while the thread does no native work; sample; stage; since. Returns whether there is such a
+// thread.
+EXPORT int32_t cuaug_pool_activity(void* pool, int64_t number, int64_t* out) {
     constexpr auto relaxed = std::memory_order_relaxed;
-    const Activity& activity = static_cast<Pool*>(pool)->worker(worker).activity;
-    out[0] = activity.batch.load(relaxed), out[1] = activity.sample.load(relaxed);
-    out[2] = activity.stage.load(relaxed), out[3] = activity.since.load(relaxed);
+    const Activity* const activity = static_cast<Pool*>(pool)->activity(number);
+    if (!activity) return 0;
+    out[0] = activity->batch.load(relaxed), out[1] = activity->sample.load(relaxed);
+    out[2] = activity->stage.load(relaxed), out[3] = activity->since.load(relaxed);
+    return 1;
 }
 }

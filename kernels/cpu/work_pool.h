@@ -59,10 +59,6 @@ constexpr int64_t STOPPED = -1;
 
 class Pool {
   public:
-    explicit Pool(int64_t threads) {
-        for (int64_t i = 0; i < threads; ++i) workers_.emplace_back().number = i;
-    }
-
     ~Pool() { stop(); }
 
     void add(int64_t priority, int64_t token, Item item, void* table, int64_t count) {
@@ -81,8 +77,11 @@ class Pool {
     }
 
     // Works until a task of Python's is due, or the last item of some work has ended; returns its token, or STOPPED.
-    int64_t next(Worker& worker) {
+    // Two threads must not have one number.
+    int64_t next(int64_t number) {
         std::unique_lock<std::mutex> lock(mutex_);
+        while (int64_t(workers_.size()) <= number) workers_.emplace_back().number = int64_t(workers_.size()) - 1;
+        Worker& worker = workers_[size_t(number)];
         for (;;) {
             idle_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
             if (stopping_) return STOPPED;
@@ -111,7 +110,11 @@ class Pool {
         idle_.notify_all();
     }
 
-    Worker& worker(int64_t i) { return workers_[size_t(i)]; }
+    // What thread `number` does; null for a thread that has not come yet.
+    const Activity* activity(int64_t number) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return number < int64_t(workers_.size()) ? &workers_[size_t(number)].activity : nullptr;
+    }
 
     const pid_t process = getpid();
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from cuaug import DeviceError, Loader
+from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.errors import DecodeError
 from cuaug.pipeline.native_work import FileReads, SampleRuns
@@ -18,6 +21,7 @@ from cuaug.pipeline.thread_pool import ThreadPool
 from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, app1, as_pillow, encode, photo, tiff_block
 from tests.codec.test_regions import JPEG_OPTIONS
 from tests.loader.native_runs import Decoded, run
+from tests.loader.pictures import Memory
 from tests.support.builds import build
 from tests.support.sanitizers import THREAD, plant_mistakes
 from tests.support.sanitizers import run as run_sanitized
@@ -71,6 +75,34 @@ def test_damaged_files_do_not_harm_their_neighbours():
     assert runs.statuses.tolist() == [1, 0, 0, 1]
     np.testing.assert_array_equal(runs.outputs[0], as_pillow(JPEG))
     np.testing.assert_array_equal(runs.outputs[3], PHOTO)
+
+
+def test_a_missing_decoder_is_an_error_and_no_work_for_pillow(monkeypatch):
+    monkeypatch.setattr(SampleRuns, "statuses", property(lambda self: np.full(len(self.positions), 4)))
+    with Loader(Memory(4), batch_size=4, device="cpu") as loader, pytest.raises(DeviceError, match="no decoder"):
+        next(iter(loader))
+
+
+def test_an_interrupted_submission_leaves_no_task(monkeypatch):
+    """A Ctrl-C in the main thread, before or after the queue has the task: it may run, but nothing keeps it."""
+    add = library.cuaug_pool_add
+
+    def interrupted_before(*arguments: Any) -> int:
+        raise KeyboardInterrupt
+
+    def interrupted_after(*arguments: Any) -> int:
+        add(*arguments)
+        raise KeyboardInterrupt
+
+    for interrupted in (interrupted_before, interrupted_after):
+        pool, ended, task = ThreadPool(2), threading.Event(), threading.Event()
+        monkeypatch.setattr(library, "cuaug_pool_add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.submit(task.set)
+        monkeypatch.setattr(library, "cuaug_pool_add", add)
+        pool.submit(ended.set)
+        assert ended.wait(60) and pool._workers is not None and not pool._workers._tasks
+        pool.close()
 
 
 def test_tasks_and_native_work_run_by_priority():

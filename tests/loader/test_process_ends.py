@@ -298,8 +298,7 @@ loader = Loader(Bytes(png(0), slow_to_decode(300 if {seconds} else 400)), T.Resi
 batches, deadline = iter(loader), time.monotonic() + 8
 next(batches)
 while not any(clock.activity == "decoding" for clock in loader._pipeline.workers.activities()):
-    if time.monotonic() > deadline:  # it ended before this thread looked
-        break
+    assert time.monotonic() < deadline, f"the decode was not seen: {{loader.stats()}}"
     time.sleep(0.001)
 time.sleep(0.05)
 ready()

@@ -202,8 +202,9 @@ def test_a_stuck_decoder_is_reported():
 def test_a_stuck_native_read_names_its_file(monkeypatch, release):
     """What a thread says of its native work decides; no file here blocks `read` itself."""
 
-    def stuck_at_sample_5(pool: int, worker: int, fields: Any) -> None:
+    def stuck_at_sample_5(pool: int, number: int, fields: Any) -> bool:
         fields[:] = [0, 5, 0, 1]  # batch, sample, reading, since the clock's first nanosecond
+        return number == 0
 
     monkeypatch.setattr(library, "cuaug_pool_activity", stuck_at_sample_5)
     monkeypatch.setattr("cuaug.pipeline.reader.Reader.fetch", lambda *_: release.wait(60))
