@@ -241,7 +241,7 @@ class Reader:
                 item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy)
         if self._picture_size is not None:
             self._check_size(index, item)
-        if self._encoded is not None and not isinstance(item, DecodedImage):
+        if self._encoded is not None and not (isinstance(data, np.ndarray) and data.ndim > 1):
             self._encoded.put(index, data, label)
         return item if self.decoded is None else PendingCacheEntry(index, item, self.decoded.short_side)
 

@@ -204,3 +204,25 @@ def test_decode_transforms_images_of_four_channels():
 def test_decode_refuses_two_modes():
     with pytest.raises(cuaug.LoaderError, match="mode='L' contradicts"):
         cuaug.decode(png(Arrays(3).array(0)), mode="L", decode=cuaug.DecodeOptions(mode="RGBA"))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "unchanged"])
+@pytest.mark.parametrize("given", ["path", "bytes", "array"])
+def test_an_encoded_cache_holds_the_files(tmp_path, mode, given):
+    Image.fromarray(np.arange(1200, dtype=np.uint8).reshape(20, 20, 3)).save(tmp_path / "a.png")
+    data = (tmp_path / "a.png").read_bytes()
+    value = {"path": str(tmp_path / "a.png"), "bytes": data, "array": np.frombuffer(data, dtype=np.uint8)}[given]
+
+    class Source:
+        def __len__(self) -> int:
+            return 2
+
+        def read(self, index: int) -> tuple[Any, int]:
+            return value, index
+
+    cache = cuaug.EncodedCache(1 << 20)
+    options = cuaug.DecodeOptions(mode=mode)
+    with cuaug.Loader(Source(), CHAIN, batch_size=2, device="cpu", decode=options, cache=cache, seed=0) as loader:
+        first, second = (next(iter(loader)).images for _ in range(2))
+        assert cache.get(0) == (data, 0) and cache.stats.samples == 2
+        assert first.shape == second.shape
