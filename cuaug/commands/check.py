@@ -27,7 +27,7 @@ from typing import Any, TextIO
 from cuaug._runtime.cpu_limits import allowed_cpus
 from cuaug.commands.progress import Progress
 from cuaug.errors import CuaugError, DecodeError
-from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes
+from cuaug.limits import DEFAULT_MAX_PIXELS
 
 __all__ = ["check"]
 
@@ -234,21 +234,15 @@ def _check_samples(request: dict[str, Any], send: Any, lock: threading.Lock) -> 
 def _cause(source: Any, index: int, decoder: Any, on_frame: Callable[[], None]) -> str | None:
     """The damage of a sample; None if it has none."""
     from cuaug.codec import DecodedImage, read_header
-    from cuaug.sources import optional_method
-    from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+    from cuaug.commands.open_paths import read_sample
+    from cuaug.sources._bytes import error_reason, is_fd_limit_error
     from cuaug.sources.videos import ClipRequest
 
     try:
-        size = optional_method(source, "encoded_size")
-        if size is not None:
-            check_bytes(size(index), DEFAULT_MAX_BYTES)
-        data, _ = source.read(index)
+        data = read_sample(source, index)
         if isinstance(data, ClipRequest):
             _check_video(data, decoder is not None, on_frame)
             return None
-        if isinstance(data, (str, os.PathLike)):
-            check_bytes(os.path.getsize(data), DEFAULT_MAX_BYTES)
-            data = read_bytes(data)
         if decoder is not None:
             is_decoded = getattr(data, "ndim", 1) > 1
             decoder.decode(DecodedImage(data, max_pixels=DEFAULT_MAX_PIXELS) if is_decoded else read_header(data))

@@ -13,11 +13,10 @@ from cuaug._runtime.cpu_limits import allowed_cpus
 from cuaug.codec import JpegIndex, read_header
 from cuaug.codec.image import EncodedJpeg
 from cuaug.codec.jpeg_crop import crop_jpeg
-from cuaug.commands.open_paths import open_paths
+from cuaug.commands.open_paths import open_paths, read_sample
 from cuaug.commands.progress import Progress
 from cuaug.errors import CuaugError, DecodeError, SourceError
-from cuaug.limits import DEFAULT_MAX_BYTES, check_bytes
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources._bytes import error_reason, is_fd_limit_error
 from cuaug.sources.jpeg_index_file import open_index_file
 
 __all__ = ["index"]
@@ -80,10 +79,7 @@ def _index_all(source: Any, jpeg_index: JpegIndex, threads: int, errors: TextIO)
 def _add(source: Any, i: int, jpeg_index: JpegIndex) -> str | None:
     """Adds a sample's JPEG to the index; the cause if it cannot be read."""
     try:
-        data, _ = source.read(i)
-        if isinstance(data, (str, os.PathLike)):
-            check_bytes(os.path.getsize(data), DEFAULT_MAX_BYTES)
-            data = read_bytes(data)
+        data = read_sample(source, i)
         if getattr(data, "ndim", 1) > 1:  # decoded pixels
             return None
         header = read_header(bytes(data), apply_exif=False)

@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cuaug.sources import Source, Videos, open_source
+from cuaug.limits import DEFAULT_MAX_BYTES, check_bytes
+from cuaug.sources import Source, Videos, open_source, optional_method
+from cuaug.sources._bytes import read_bytes
 from cuaug.sources.files import EXTENSIONS, images_below
 from cuaug.sources.videos import EXTENSIONS as VIDEO_EXTENSIONS
 
-__all__ = ["open_paths", "open_videos"]
+__all__ = ["open_paths", "open_videos", "read_sample"]
 
 _LISTS = (".txt", ".lst")
 
@@ -71,3 +73,17 @@ def _lists_videos(path: str) -> bool:
                 fields = line.split()
                 return any(field.lower().endswith(VIDEO_EXTENSIONS) for field in fields)
     return False
+
+
+def read_sample(source: Any, index: int) -> Any:
+    """The data of a sample: encoded bytes, decoded pixels, or a `ClipRequest`.
+
+    Raises:
+        DecodeError: it has more than `DEFAULT_MAX_BYTES`.
+        OSError: it cannot be read.
+    """
+    size = optional_method(source, "encoded_size")
+    if size is not None:
+        check_bytes(size(index), DEFAULT_MAX_BYTES)
+    data, _ = source.read(index)
+    return read_bytes(data, DEFAULT_MAX_BYTES) if isinstance(data, (str, os.PathLike)) else data

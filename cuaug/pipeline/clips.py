@@ -23,6 +23,7 @@ from cuaug.errors import ArgumentError, DecodeError
 from cuaug.limits import check_pixels
 from cuaug.plan import Layout, Plan, Type
 from cuaug.sampling.clips import ClipSampler
+from cuaug.sources._bytes import error_reason, is_fd_limit_error
 from cuaug.sources.video_index import open_index
 from cuaug.sources.videos import ClipRequest
 
@@ -172,13 +173,17 @@ def decode_planes(clip: EncodedClip) -> list[VideoFrame]:
     """Decode a clip's frames as planes, on the calling thread.
 
     Raises:
-        DecodeError: a frame is damaged, or memory is short.
-        OSError: the file cannot be read.
+        DecodeError: a frame is damaged, the file cannot be read any more, or memory is short.
+        OSError: too many files are open.
     """
     try:
         return thread_video_decoder().decode(clip.file, clip.index, clip.numbers)
     except MemoryError as error:
         raise DecodeError(f"not enough memory: {error}") from error
+    except OSError as error:
+        if is_fd_limit_error(error):
+            raise
+        raise DecodeError(error_reason(error)) from error
 
 
 def _thread_memory(size: int) -> NDArray[np.uint8]:

@@ -78,7 +78,7 @@ class StagedClips:
 
         Raises:
             DecodeError: the clip is damaged.
-            OSError: the file cannot be read.
+            OSError: too many files are open.
         """
         clip, region = self.items[i], self._regions[i]
         if clip.pixels is not None or clip.keep is not None:
@@ -90,7 +90,7 @@ class StagedClips:
         if self._nvdec is not None:
             try:
                 decoded = self._nvdec.decode(clip)
-            except NvdecError as error:
+            except (NvdecError, OSError) as error:  # FFmpeg tries, or names what is wrong with the file
                 cause = str(error)
             else:
                 self._images[i] = self._describe(i, decoded.frames)

@@ -186,7 +186,7 @@ Worker::~Worker() {
         if (decoder) cuaug_decoder_delete(decoder);
 }
 
-constexpr Item ITEMS[] = {nullptr, read_item, run_item};
+constexpr DoItem ITEMS[] = {nullptr, read_item, run_item};
 
 }  // namespace
 

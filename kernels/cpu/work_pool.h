@@ -36,12 +36,12 @@ struct Worker {
     ~Worker();  // batch_work.h
 };
 
-using Item = void (*)(void* table, int64_t i, Worker& worker);
+using DoItem = void (*)(void* table, int64_t i, Worker& worker);
 
 struct Work {
     int64_t priority, order;
     int64_t token;  // what `next` returns when the work is done
-    Item item;      // null for a task of Python's, which is done by returning its token
+    DoItem item;    // null for a task of Python's, which is done by returning its token
     void* table;
     int64_t count, begun = 0;
     std::atomic<int64_t> open;  // items that have not ended
@@ -61,7 +61,7 @@ class Pool {
   public:
     ~Pool() { stop(); }
 
-    void add(int64_t priority, int64_t token, Item item, void* table, int64_t count) {
+    void add(int64_t priority, int64_t token, DoItem item, void* table, int64_t count) {
         std::unique_ptr<Work> work(new Work{priority, 0, token, item, table, count, 0, {count}});
         {
             const std::lock_guard<std::mutex> lock(mutex_);

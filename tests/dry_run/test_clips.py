@@ -24,7 +24,7 @@ from cuaug.sources import Videos
 from tests.dry_run.test_planted_mistakes import OTHER, edit
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
 from tests.support.run_plans import assert_same
-from tests.video.support import write_video
+from tests.video.support import write_copies, write_video
 
 CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
 VIEW = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
@@ -42,12 +42,7 @@ MIXED = ("h264 mp4 rotated", "h264 mp4 10 bits", "h264 mp4 gray", "h264 mp4 422"
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory) -> list[str]:
-    """One video, five times: the files may be damaged apart."""
-    folder = tmp_path_factory.mktemp("videos")
-    data = Path(write_video(folder, "h264 mp4")).read_bytes()
-    for number in range(5):
-        (folder / f"{number}.mp4").write_bytes(data)
-    return [str(folder / f"{number}.mp4") for number in range(5)]
+    return write_copies(tmp_path_factory.mktemp("videos"), "h264 mp4", 5)
 
 
 def videos(paths: list[str], **how: Any) -> Videos:

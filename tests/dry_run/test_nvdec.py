@@ -18,7 +18,7 @@ from cuaug.sources import Videos
 from tests.dry_run.test_clips import CHAIN, CHAINS, compare, videos
 from tests.dry_run.test_planted_mistakes import edit
 from tests.support.fake_nvdec import replace_nvdec
-from tests.video.support import VIDEOS, Video, write_video
+from tests.video.support import VIDEOS, Video, write_copies, write_video
 
 NVDEC = cuaug.DecodeOptions(video_decoder="nvdec")
 #: Videos that NVDEC decodes. No key frame of the edit lists' first frames is shown, so those clips are FFmpeg's.
@@ -54,12 +54,7 @@ def nvdec(fake, monkeypatch):
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory) -> list[str]:
-    """One video, five times."""
-    folder = tmp_path_factory.mktemp("videos")
-    data = Path(write_video(folder, "h264 mp4")).read_bytes()
-    for number in range(5):
-        (folder / f"{number}.mp4").write_bytes(data)
-    return [str(folder / f"{number}.mp4") for number in range(5)]
+    return write_copies(tmp_path_factory.mktemp("videos"), "h264 mp4", 5)
 
 
 def compare_epochs(loader_on: Any, source: Any, chain: Any, epochs: int = 2, **options: Any) -> cuaug.Loader:

@@ -24,6 +24,7 @@ __all__ = [
     "plane_bytes",
     "truncated",
     "with_matrix",
+    "write_copies",
     "write_video",
 ]
 
@@ -144,6 +145,15 @@ def write_video(folder: Path, name: str, video: Video | None = None) -> str:
     path = folder / f"{name.replace(' ', '_')}.{EXTENSIONS[video.container]}"
     path.write_bytes(_made(name) if video is VIDEOS.get(name) else make_video(video))
     return str(path)
+
+
+def write_copies(folder: Path, name: str, count: int) -> list[str]:
+    """Writes one of `VIDEOS` several times, so that the files may be damaged apart; returns their paths."""
+    data = Path(write_video(folder, name)).read_bytes()
+    paths = [folder / f"{number}.{EXTENSIONS[VIDEOS[name].container]}" for number in range(count)]
+    for path in paths:
+        path.write_bytes(data)
+    return list(map(str, paths))
 
 
 @functools.cache

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -13,6 +16,7 @@ import torch
 import cuaug
 from cuaug import ArgumentError, DecodeError, Loader, TransformError
 from cuaug import transforms as T
+from cuaug.codec.video import VideoDecoder
 from cuaug.sources import Videos
 from tests.video.loading import CHAIN, COUNT, FRAMES, H, W, load, videos, write
 
@@ -107,6 +111,28 @@ def test_damaged_videos(damaged):
     (replaced,) = load(source, on_error="replace")
     assert replaced.valid.tolist() == [True, False, True, False] and len(replaced.clips.numbers) == 4
     assert set(replaced.labels.tolist()) <= {0, 2}
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EMFILE])
+def test_a_video_that_disappears_after_its_index_was_read(paths, monkeypatch, number):
+    """It is damage of one sample; too many open files are not."""
+    decode = VideoDecoder.decode
+
+    def gone(self: VideoDecoder, file: str, *arguments: Any) -> Any:
+        if file == paths[1]:
+            raise OSError(number, os.strerror(number), file)
+        return decode(self, file, *arguments)
+
+    monkeypatch.setattr(VideoDecoder, "decode", gone)
+    if number == errno.EMFILE:
+        with pytest.raises(OSError, match="Too many open files"):
+            load(videos(paths), on_error="skip")
+        return
+    with pytest.raises(DecodeError, match=r"1\.mp4.*No such file"):
+        load(videos(paths))
+    told: list[Any] = []
+    batches = load(videos(paths), on_error="skip", error_callback=told.append)
+    assert [error.path for error in told] == [paths[1]] and sum(len(batch.images) for batch in batches) == COUNT - 1
 
 
 @pytest.fixture
