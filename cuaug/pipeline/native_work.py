@@ -98,7 +98,7 @@ class Times:
 
     Args:
         batch: number of the batch.
-        cancelled: (1,) not zero as soon as the work is in vain.
+        cancelled: (1,) not zero once the batch is no longer wanted.
         samples: (n,) numbers of the samples in the source.
         stages: names of the two stages.
     """

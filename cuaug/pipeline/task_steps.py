@@ -27,7 +27,7 @@ class TaskSteps:
         number: of the batch; threads prefer tasks with lower numbers.
 
     Attributes:
-        dropped: (1,) not zero once the job is in vain; native work watches it.
+        dropped: (1,) not zero once the batch is no longer wanted; native work watches it.
     """
 
     def __init__(self, pipeline: Any, number: int) -> None:
