@@ -1,6 +1,5 @@
-// Computes: the native work of a batch on a pool's threads: files read and their JPEG headers parsed; images decoded
-// and
-//           augmented. C interface of cuaug/pipeline/native_work.py, whose structures have the same fields.
+// Computes: the native work of a batch on a pool's threads: reading files and parsing their JPEG headers; decoding and
+//           augmenting images. C interface of cuaug/pipeline/native_work.py, whose structures have the same fields.
 // Threads:  those of a `Pool`; an item is a sample, and writes its own rows alone.
 // Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu.py.
 // Tests:    tests/runtime/test_work_pool.py, tests/loader; under sanitizers: tests/kernels/test_pool_sanitized.py.

@@ -80,7 +80,7 @@ class Pool {
     // Two threads must not have one number.
     int64_t next(int64_t number) {
         std::unique_lock<std::mutex> lock(mutex_);
-        while (int64_t(workers_.size()) <= number) workers_.emplace_back().number = int64_t(workers_.size()) - 1;
+        for (int64_t i = int64_t(workers_.size()); i <= number; ++i) workers_.emplace_back().number = i;
         Worker& worker = workers_[size_t(number)];
         for (;;) {
             idle_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
