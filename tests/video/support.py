@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -86,7 +87,7 @@ def make_video(video: Video) -> bytes:
     """The file's bytes."""
     with tempfile.TemporaryDirectory() as folder:  # "faststart" reads the file again
         path = Path(folder, "video")
-        with av.open(str(path), "w", format=video.container, options=dict(video.muxer)) as container:
+        with _own_priority(), av.open(str(path), "w", format=video.container, options=dict(video.muxer)) as container:
             _encode(container, video)
         data = path.read_bytes()
     if video.matrix != (1, 0, 0, 1):
@@ -94,6 +95,22 @@ def make_video(video: Video) -> bytes:
     if video.edits is not None:
         data = _with_edits(data, video.edits)
     return data[: int(len(data) * video.cut)]
+
+
+@contextlib.contextmanager
+def _own_priority() -> Iterator[None]:
+    """Gives the thread its scheduling policy back: as root, libsvtav1 makes it a real-time thread.
+
+    Threads and processes that it starts later would inherit that, and would starve each other on a few CPUs.
+    """
+    if not hasattr(os, "sched_setscheduler"):
+        yield
+        return
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
 
 
 def _encode(container: Any, video: Video) -> None:

@@ -16,7 +16,7 @@ import pytest
 from cuaug.codec.video import VideoDecoder
 from cuaug.codec.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import VIDEOS, Video, plain_frames, plane_bytes, write_video
+from tests.video.support import VIDEOS, Video, make_video, plain_frames, plane_bytes, write_video
 
 ROOT = Path(__file__).parents[2]
 # FFmpeg numbers the packets of these in the order of decoding; frames share timestamps.
@@ -203,3 +203,10 @@ for k in range(len(index.pts)):
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, env=environment, timeout=120
     )
     assert done.returncode == 0 and done.stderr == "" and "damaged" in done.stdout
+
+
+def test_encoding_leaves_the_thread_its_priority():
+    """libsvtav1 makes a thread of root's a real-time thread."""
+    before = os.sched_getscheduler(0)
+    make_video(VIDEOS["av1 mp4"])
+    assert os.sched_getscheduler(0) == before
