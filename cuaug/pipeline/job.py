@@ -9,7 +9,8 @@
     filling     _finish_filling    finished, once a child job has made the replacements' images
     any state   _end               finished, failed (an exception) or cancelled (`cancel`, or a closed loader)
 
-The work of a state consists of tasks or native work on worker threads. The thread that finishes it starts the next state.
+The work of a state consists of tasks or native work on worker threads. The thread that finishes it starts the next
+state.
 """
 
 from __future__ import annotations
