@@ -30,10 +30,10 @@ from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import MAX_CHANNELS, Layout, Plan, Where
 from cuaug.profiling.recorder import Recorder
+from cuaug.remote.urls import is_url
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.sources._urls import is_url
 from cuaug.transforms import Compose, Transform
 
 __all__ = ["EncodedInput", "decode"]

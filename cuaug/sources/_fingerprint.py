@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.remote.urls import is_url
 from cuaug.sources._labels import LabelColumns
-from cuaug.sources._urls import is_url
 
 __all__ = ["cache_key", "cached_method", "common_folder", "fingerprint", "relative_paths"]
 

@@ -14,14 +14,14 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
+from cuaug._runtime.per_process import PerProcess
 from cuaug.errors import ArgumentError, SourceError
+from cuaug.remote.urls import is_url
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._index import Index, Stamp
 from cuaug.sources._labels import Decoders, parse_label_fields
-from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
-from cuaug.sources._urls import is_url
 
 __all__ = ["Paths", "ShardedSource", "expand_paths"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import SourceError
-from cuaug.sources._urls import is_url
+from cuaug.remote.urls import is_url
 
 __all__ = ["PathResolver", "open_text", "parse_number", "to_number_array"]
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
+from cuaug.remote.urls import is_url
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources._repr import ReprMixin, describe_sources
-from cuaug.sources._urls import is_url
 from cuaug.sources.videos import ClipRequest
 
 if TYPE_CHECKING:

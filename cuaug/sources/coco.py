@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes, check_pixels
-from cuaug.sources import _urls
+from cuaug.remote import urls as _urls
 from cuaug.sources._coco_masks import draw
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cuaug.errors import ArgumentError, SourceError
+from cuaug.remote.urls import is_url
 from cuaug.sources._labels import Classes, LabelColumns, encode_text
 from cuaug.sources._text import PathResolver, open_text, parse_number, to_number_array
-from cuaug.sources._urls import is_url
 from cuaug.sources.files import EXTENSIONS, Files
 
 __all__ = ["Csv"]

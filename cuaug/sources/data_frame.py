@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from cuaug.errors import ArgumentError
+from cuaug.remote.urls import is_url
 from cuaug.sources._labels import Classes, LabelColumns, encode_text
-from cuaug.sources._urls import is_url
 from cuaug.sources.files import Files
 
 __all__ = ["DataFrame", "is_data_frame"]

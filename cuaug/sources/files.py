@@ -12,7 +12,7 @@ from typing import Any
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
-from cuaug.sources import _urls
+from cuaug.remote import urls as _urls
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import Classes, encode_text, to_label_sequence
 from cuaug.sources._repr import ReprMixin

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, Subset
 
+from cuaug._runtime.per_process import PerProcess
 from cuaug.arguments import one_of
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import Classes, encode_text, parse_label_fields
-from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._subset_concat import leaf_datasets
 

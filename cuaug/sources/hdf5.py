@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.extras import require_module
+from cuaug._runtime.per_process import PerProcess
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_pixels
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._hdf5_file import open_datasets
 from cuaug.sources._hdf5_rows import Rows
 from cuaug.sources._labels import decode_field, decode_text, parse_label_fields
-from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
 
 __all__ = ["Hdf5"]

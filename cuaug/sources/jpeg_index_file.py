@@ -16,9 +16,9 @@ from typing import Any
 from cuaug._runtime.cpu_limits import own_memory
 from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.codec.jpeg_index import IndexFile, memory_file
+from cuaug.remote.urls import is_url
 from cuaug.sources._fingerprint import common_folder
 from cuaug.sources._index import SUFFIX
-from cuaug.sources._urls import is_url
 from cuaug.sources.source import optional_method
 
 __all__ = ["JPEG_INDEX_NAME", "open_index_file"]

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
+from cuaug.remote.urls import is_url
 from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
-from cuaug.sources._urls import is_url
 from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.data_frame import DataFrame, is_data_frame

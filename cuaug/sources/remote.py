@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cuaug.errors import ArgumentError, SourceError
-from cuaug.sources import _urls
+from cuaug.remote import urls as _urls
 from cuaug.sources._labels import Classes
 from cuaug.sources.files import EXTENSIONS, Files, split_pairs
 

@@ -1,0 +1,178 @@
+"""Byte ranges of remote files: in parallel, repeated where a request fails, always of one version."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from cuaug._runtime.fork import renew_after_fork
+from cuaug.remote.fsspec_transport import FsspecTransport
+from cuaug.remote.obstore_transport import ObstoreTransport, translate_options
+from cuaug.remote.transport import RemoteObject, TransientError, Transport
+
+__all__ = ["ObjectStore", "RemoteObject"]
+
+log = logging.getLogger("cuaug")
+
+T = TypeVar("T")
+
+# The longest wait before the first repetition, and before any.
+_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 5.0
+
+
+class ObjectStore:
+    """Reads byte ranges of URLs: s3, gs and http(s) through obstore where it is installed, others through fsspec.
+
+    The URLs have been checked by `urls.check`. Failed requests are repeated with exponential back-off and full jitter,
+    unless the object is missing or may not be read. The first one is logged, all are counted.
+
+    Args:
+        options: for fsspec's file system, such as {"anon": True} for s3. With options that obstore has no equal of,
+            fsspec reads.
+        connections: requests at a time.
+        timeout_seconds: limit for one range with its repetitions. A single request gets half of it.
+
+    Attributes:
+        repeated: requests that failed and were repeated.
+
+    It pickles. A forked child opens connections of its own, by fsspec if obstore was used before the fork.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        connections: int = 16,
+        timeout_seconds: float = 60.0,
+    ) -> None:
+        self.options = dict(options or {})
+        self.connections, self.timeout_seconds = connections, timeout_seconds
+        self._renew()
+        renew_after_fork(self._renew)
+
+    def _renew(self) -> None:
+        self.repeated = 0
+        self._transports: dict[str, Transport] = {}
+        self._slots = threading.BoundedSemaphore(self.connections)
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return _make, (self.options, self.connections, self.timeout_seconds)
+
+    def open(self, url: str) -> RemoteObject:
+        """The current version of an object.
+
+        Raises:
+            OSError: the object is missing or may not be read, or no request succeeds in time.
+            LoaderError: the protocol's library is missing.
+        """
+        return self._repeat(f"{url!r}", lambda: self._transport(url).head(url))
+
+    def glob(self, pattern: str) -> list[str]:
+        """The sorted URLs that match a pattern, in which `*` stands for any characters but "/".
+
+        Raises:
+            OSError, LoaderError: as of `open`.
+        """
+        return self._repeat(f"{pattern!r}", lambda: self._transport(pattern).glob(pattern))
+
+    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> bytes:
+        """Reads one byte range in the calling thread.
+
+        Args:
+            stop: ends the wait before a repetition, with the last error.
+
+        Raises:
+            ChangedObjectError: the object has another version.
+            OSError: as of `open`; or the range lies outside the object.
+        """
+        if not 0 <= offset <= offset + size <= remote.size:
+            raise OSError(f"{remote.url!r} has {remote.size} bytes, not those from {offset} to {offset + size}")
+        if not size:
+            return b""
+        name = f"{remote.url!r}, bytes {offset} to {offset + size}"
+        return self._repeat(name, lambda: self._transport(remote.url).get(remote, offset, size), stop)
+
+    def read_ranges(self, remote: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Reads (offset, size) ranges in parallel; returns their bytes, in order.
+
+        Raises:
+            ChangedObjectError, OSError: as of `read`.
+        """
+        results: list[bytes] = [b""] * len(ranges)
+        errors: list[BaseException] = []
+        pending, lock, stop = iter(range(len(ranges))), threading.Lock(), threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                with lock:
+                    i = next(pending, None)
+                if i is None:
+                    return
+                try:
+                    results[i] = self.read(remote, *ranges[i], stop)
+                except BaseException as error:
+                    errors.append(error)
+                    stop.set()
+
+        # Daemons: a stuck connection does not hold up the process's exit.
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.connections, len(ranges)) - 1)]
+        try:
+            for thread in threads:
+                thread.start()
+            work()
+            for thread in threads:
+                thread.join()
+        finally:
+            stop.set()  # after a Ctrl-C, for one
+        if errors:
+            raise errors[0]
+        return results
+
+    def _transport(self, url: str) -> Transport:
+        protocol = url.partition("://")[0]
+        with self._lock:
+            if protocol not in self._transports:
+                limit = self.timeout_seconds / 2
+                options = None if "::" in url else translate_options(protocol, self.options)
+                transport: Transport = FsspecTransport(self.options, limit)
+                if options is not None:
+                    transport = ObstoreTransport(options, limit)
+                self._transports[protocol] = transport
+            return self._transports[protocol]
+
+    def _repeat(self, name: str, request: Callable[[], T], stop: threading.Event | None = None) -> T:
+        """Makes a request until it succeeds, within the time limit."""
+        stop = stop or threading.Event()
+        begin, wait = time.monotonic(), _FIRST_WAIT_SECONDS
+        while True:
+            try:
+                with self._slots:
+                    return request()
+            except TransientError as error:
+                pause = random.uniform(0, wait)
+                wait = min(2 * wait, _MAX_WAIT_SECONDS)
+                passed = time.monotonic() - begin
+                if passed + pause > self.timeout_seconds:
+                    raise OSError(
+                        f"{name}: no request succeeded in {passed:.1f} s (timeout_seconds={self.timeout_seconds:g}); "
+                        f"the last: {error}"
+                    ) from error
+                self._count(name, error)
+                if stop.wait(pause):
+                    raise
+
+    def _count(self, name: str, error: TransientError) -> None:
+        with self._lock:
+            self.repeated += 1
+            is_first = self.repeated == 1
+        if is_first:
+            log.warning("a request for %s failed and is repeated, as further ones will be: %s", name, error)
+
+
+def _make(options: dict[str, Any], connections: int, timeout_seconds: float) -> ObjectStore:
+    return ObjectStore(options, connections=connections, timeout_seconds=timeout_seconds)

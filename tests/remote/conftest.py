@@ -1,0 +1,25 @@
+"""Fixtures of tests of remote objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.remote.servers import S3, Faults, s3_server
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[S3]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(_server: S3, tmp_path, monkeypatch) -> S3:
+    """The S3 server, without faults and without objects of other tests; an empty cache folder."""
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
+    vars(_server.faults).update(vars(Faults()))
+    for entry in _server.client.list_objects_v2(Bucket="photos").get("Contents", []):
+        _server.client.delete_object(Bucket="photos", Key=entry["Key"])
+    return _server
