@@ -11,6 +11,7 @@
 | `TFRecord` | tf.train.Example messages | `cuaug[tfrecord]` |
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
+| `Parquet` | a column of encoded images in Parquet files, local or remote | `cuaug[parquet]` |
 | `DataFrame` | a pandas DataFrame with a column of paths | |
 | `FromDataset` | a torch Dataset, or any object with len() and items by index | |
 | `Videos` | clips of video files | `cuaug[video]` |
@@ -34,6 +35,7 @@ from cuaug.sources.list_file import ListFile
 from cuaug.sources.lmdb_environment import Lmdb
 from cuaug.sources.open import open_source
 from cuaug.sources.pairs import Pairs
+from cuaug.sources.parquet import Parquet
 from cuaug.sources.remote import Remote
 from cuaug.sources.source import Source, label_path_names, optional_method
 from cuaug.sources.tar_shards import TarShards
@@ -51,6 +53,7 @@ __all__ = [
     "ListFile",
     "Lmdb",
     "Pairs",
+    "Parquet",
     "Remote",
     "Source",
     "TFRecord",

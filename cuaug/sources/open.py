@@ -20,6 +20,7 @@ from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
 from cuaug.sources.lmdb_environment import Lmdb
+from cuaug.sources.parquet import Parquet
 from cuaug.sources.remote import Remote
 from cuaug.sources.source import Source
 from cuaug.sources.tar_shards import TarShards
@@ -46,6 +47,7 @@ _SOURCE_BY_EXTENSION = {
     (".lmdb", ".mdb"): Lmdb,
     (".h5", ".hdf5"): Hdf5,
     (".tfrecord", ".tfrecords"): TFRecord,
+    (".parquet",): Parquet,
     (".json",): Coco.from_file,
 }
 # Packed files that no source reads, and what to do with them.
@@ -67,8 +69,8 @@ def open_source(files: Loadable) -> Source:
               images, unlabelled
             - a pattern, such as "photos/**/*.jpg", unlabelled
             - a file, by its extension: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a
-              directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`), .json (`Coco`); a pattern
-              or list of shards works too
+              directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`), .parquet (`Parquet`, also
+              at a URL), .json (`Coco`); a pattern or list of shards works too
             - paths or URLs, (path or URL, label) pairs, or a mapping from paths or URLs to labels
             - a pandas DataFrame with the columns "path" and "label" (`DataFrame` takes others)
             - a torch Dataset, or any object that is no sequence but has len() and items by index (`FromDataset`)
@@ -108,7 +110,7 @@ def open_source(files: Loadable) -> Source:
     if isinstance(first, (str, os.PathLike)):
         _refuse_packed(os.fspath(first))
     source = _source_by_extension(os.fspath(first)) if isinstance(first, (str, os.PathLike)) else None
-    return source(entries) if source in (TarShards, TFRecord) else Files.from_entries(entries)
+    return source(entries) if source in (TarShards, TFRecord, Parquet) else Files.from_entries(entries)
 
 
 def _open_composite(dataset: Any) -> Source:
@@ -130,7 +132,7 @@ def _to_list(entries: Iterable[Any]) -> list[Any]:
 def _open_path(path: str) -> Source:
     _refuse_packed(path)
     source = _source_by_extension(path)
-    if is_url(path):
+    if is_url(path) and source is not Parquet:
         if source is not None:
             name = getattr(source, "__self__", source).__name__
             raise SourceError(f"{path!r} is remote, but {name} reads local files: copy or mount it")

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import fsspec
 import h5py
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
@@ -241,6 +243,32 @@ def write_hdf5(folder: Path, content: list[Sample]) -> None:
         file["labels"] = [sample.label for sample in content]
 
 
+# --- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def write_parquet(folder: Path, content: list[Sample]) -> None:
+    """Writes train-0.parquet with a third of the samples, and train-1.parquet; row groups of 3 rows."""
+    cut = len(content) // 3
+    for i, part in enumerate([content[:cut], content[cut:]]):
+        table = pyarrow.table(
+            {
+                "image": [{"bytes": sample.data, "path": f"{sample.name}.png"} for sample in part],
+                "label": [sample.label for sample in part],
+            }
+        )
+        pyarrow.parquet.write_table(table, folder / f"train-{i}.parquet", row_group_size=3)
+
+
+def write_remote_parquet(folder: Path, content: list[Sample]) -> None:
+    write_parquet(folder, content)
+    for path in folder.glob("*.parquet"):
+        fsspec.filesystem("memory").pipe(str(path), path.read_bytes())
+
+
+def open_remote_parquet(folder: Path) -> sources.Parquet:
+    return sources.Parquet(f"memory://{folder}/*.parquet", protocols=("memory",))
+
+
 # --- Datasets --------------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +367,8 @@ KINDS: dict[str, Kind] = {
     "lmdb decode": Kind(write_labelled_lmdb, lambda folder: sources.Lmdb(folder / "db.lmdb", decode=split_value)),
     "hdf5": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5"), has_names=False),
     "hdf5 pixels": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5", "pixels"), has_names=False),
+    "parquet": Kind(write_parquet, lambda folder: sources.Parquet(folder / "train-*.parquet")),
+    "parquet remote": Kind(write_remote_parquet, open_remote_parquet, shared=False),
     "dataset paths": _dataset("path"),
     "dataset bytes": _dataset("bytes"),
     "dataset arrays": _dataset("array"),

@@ -1,0 +1,78 @@
+"""Values of Arrow columns: encoded images, and labels of any type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cuaug._runtime.extras import require_module
+from cuaug.errors import DecodeError
+
+__all__ = ["image_bytes", "is_image_type", "to_hashable", "to_label"]
+
+
+def is_image_type(kind: Any) -> bool:
+    """Whether a column of this type holds encoded images: binary, or Hugging Face's struct {bytes, path}."""
+    types = require_module("pyarrow", "parquet").types
+    if types.is_struct(kind):
+        index = kind.get_field_index("bytes")
+        return index >= 0 and is_image_type(kind.field(index).type)
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+
+
+def image_bytes(value: Any) -> bytes:
+    """The encoded image of a scalar.
+
+    Raises:
+        DecodeError: it is null.
+    """
+    path = None
+    if value.is_valid and isinstance(value.type, require_module("pyarrow", "parquet").StructType):
+        if value.type.get_field_index("path") >= 0:
+            path = value["path"].as_py()
+        value = value["bytes"]
+    if value.is_valid:
+        return value.as_py()
+    hint = "" if path is None else f": the file holds only its path, {path!r:.200}, and is not followed"
+    raise DecodeError(f"the image is null{hint}")
+
+
+def to_label(value: Any, name: str) -> Any:
+    """A scalar as a label: numbers, bools and text as in Python; lists of numbers as arrays; structs as dicts.
+
+    Raises:
+        DecodeError: it is null, or a list holds null.
+    """
+    if not value.is_valid:
+        raise DecodeError(f"label {name!r} is null")
+    types, kind = require_module("pyarrow", "parquet").types, value.type
+    if types.is_struct(kind):
+        return {field.name: to_label(value[field.name], f"{name}.{field.name}") for field in kind}
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _to_list(value.values, name)
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"label {name!r} is no UTF-8 text: {error}") from error
+
+
+def _to_list(values: Any, name: str) -> Any:
+    """An array (n, ...) of numbers, or a list where items are no numbers or differ in length."""
+    types, kind = require_module("pyarrow", "parquet").types, values.type
+    if values.null_count:
+        raise DecodeError(f"label {name!r} holds null")
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return np.array(values.to_numpy(zero_copy_only=False))  # a copy: a view would keep the row group in memory
+    if types.is_fixed_size_list(kind) and not len(values):
+        return np.empty((0, kind.list_size))  # no boxes are an array (0, 4)
+    items = [to_label(value, name) for value in values]
+    shapes = {item.shape if isinstance(item, np.ndarray) else None for item in items}
+    return np.stack(items) if len(shapes) == 1 and None not in shapes else items
+
+
+def to_hashable(column: Any) -> Any:
+    """A column as an array of numbers or a list, for fingerprints."""
+    types, kind = require_module("pyarrow", "parquet").types, column.type
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return column.to_numpy() if is_number and not column.null_count else column.to_pylist()

@@ -1,0 +1,222 @@
+"""Row groups of Parquet files: opening files here and remote, reading footers, and a cache of decoded row groups."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from cuaug._runtime.extras import require_module
+from cuaug._runtime.fork import fork_safe_lock
+from cuaug.errors import DecodeError, SourceError
+from cuaug.sources import _urls
+
+__all__ = ["Footer", "RowGroupCache", "RowGroupReader", "read_footers"]
+
+log = logging.getLogger("cuaug")
+
+_FOOTER_THREADS = 16
+# Fields of fsspec's `info` that change with a file's content.
+_STAMP_FIELDS = ("size", "ETag", "etag", "LastModified", "last_modified", "mtime", "created", "generation")
+# Decoded rows for each sample above which the cache warns.
+_WASTE = 4
+
+
+class Footer(NamedTuple):
+    """A file's footer.
+
+    Attributes:
+        metadata: pyarrow's FileMetaData.
+        stamp: changes with the file: its size and modification time, or the ETag of a remote object.
+    """
+
+    path: str
+    metadata: Any
+    stamp: tuple[Any, ...]
+
+
+def read_footers(paths: Sequence[str], options: Mapping[str, Any]) -> list[Footer]:
+    """Reads the footers of all files, 16 at a time.
+
+    Raises:
+        SourceError: a file cannot be opened, or is no Parquet file.
+    """
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return list(pool.map(functools.partial(_read_footer, options=options), paths))
+
+
+def _read_footer(path: str, options: Mapping[str, Any]) -> Footer:
+    pq = _pyarrow_parquet()
+    try:
+        stamp = _stamp(path, options)
+        with _open(path, options) as file:
+            metadata = pq.read_metadata(file)
+        list(metadata.schema.to_arrow_schema().names)  # raises where names are no text
+        return Footer(path, metadata, stamp)
+    except Exception as error:  # file systems and pyarrow raise errors of many types
+        raise SourceError(f"{path!r} cannot be read as a Parquet file: {type(error).__name__}: {error}") from error
+
+
+def _open(path: str, options: Mapping[str, Any]) -> Any:
+    """Opens a file. Local files are not mapped into memory: a truncated map would end the process."""
+    if not _urls.is_url(path):
+        return require_module("pyarrow", "parquet").OSFile(path)
+    system, name = _urls.file_system(path, options)
+    return system.open(name, "rb", cache_type="none")  # pyarrow asks for whole ranges
+
+
+def _stamp(path: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    if not _urls.is_url(path):
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+    system, name = _urls.file_system(path, options)
+    info = system.info(name)
+    return tuple(str(info[field]) for field in _STAMP_FIELDS if field in info)
+
+
+def _pyarrow_parquet() -> Any:
+    return require_module("pyarrow.parquet", "parquet")
+
+
+class RowGroupReader:
+    """Reads columns of one row group; it pickles, and any number of threads may call it.
+
+    Args:
+        groups: (footer, number of the row group in its file) of each row group.
+        options: of fsspec's file systems.
+    """
+
+    def __init__(self, groups: Sequence[tuple[Footer, int]], options: Mapping[str, Any]) -> None:
+        self._groups, self._options = groups, options
+
+    def rows(self, group: int) -> int:
+        """Rows of a row group."""
+        footer, number = self._groups[group]
+        return int(footer.metadata.row_group(number).num_rows)
+
+    def __call__(self, group: int, columns: Sequence[str]) -> Any:
+        """Reads columns as a pyarrow Table.
+
+        Raises:
+            DecodeError: the row group is damaged.
+            OSError: the file cannot be read, or has changed since its footer was read.
+        """
+        footer, number = self._groups[group]
+        arrow, is_remote = require_module("pyarrow", "parquet"), _urls.is_url(footer.path)
+        try:
+            self._check_stamp(footer)
+            # pyarrow's threads are left out of local reads: the loader has its own, and a fork would lack them.
+            with _open(footer.path, self._options) as file:
+                reader = _pyarrow_parquet().ParquetFile(
+                    file, metadata=footer.metadata, pre_buffer=is_remote, page_checksum_verification=True
+                )
+                table = reader.read_row_group(number, columns=list(columns), use_threads=False)
+            self._check_stamp(footer)
+        except arrow.ArrowException as error:
+            self._check_stamp(footer)  # the cause, if the file has changed
+            raise DecodeError(f"row group {number} of {footer.path!r} is damaged: {error}") from error
+        except OSError as error:
+            # pyarrow reports damaged pages as OSError, without an error number.
+            if is_remote or error.errno is not None or isinstance(error, _ChangedError):
+                raise
+            raise DecodeError(f"row group {number} of {footer.path!r} is damaged: {error}") from error
+        if table.num_rows != self.rows(group):
+            raise DecodeError(
+                f"row group {number} of {footer.path!r} is damaged: it holds {table.num_rows} rows, "
+                f"the footer claims {self.rows(group)}"
+            )
+        return table
+
+    def _check_stamp(self, footer: Footer) -> None:
+        if _stamp(footer.path, self._options) != footer.stamp:
+            raise _ChangedError(f"{footer.path!r} has changed since its footer was read: make the source again")
+
+
+class _ChangedError(OSError):
+    """The file has changed."""
+
+
+class RowGroupCache:
+    """Decoded row groups, least recently used, shared by the threads of a process.
+
+    Args:
+        read: (group, columns) -> table.
+        group_count: number of row groups in the source.
+        max_bytes: of all tables kept; one table may exceed it.
+
+    Attributes:
+        decoded_rows, samples: rows that were decoded, and rows that were asked for.
+    """
+
+    def __init__(self, read: RowGroupReader, group_count: int, max_bytes: int) -> None:
+        self._read, self._group_count, self._max_bytes = read, group_count, max_bytes
+        self._lock = fork_safe_lock()
+        self._tables: OrderedDict[tuple[int, tuple[str, ...]], Future[Any]] = OrderedDict()
+        self._bytes = self._loads = 0
+        self.decoded_rows = self.samples = 0
+        self._has_warned = False
+
+    def get(self, group: int, columns: tuple[str, ...]) -> Any:
+        """The table of these columns; threads that ask for one row group at the same time decode it once."""
+        key = group, columns
+        while True:
+            with self._lock:
+                pending, is_owner = self._tables.get(key), False
+                if pending is None:
+                    pending, is_owner = self._tables.setdefault(key, Future()), True
+                self._tables.move_to_end(key)
+            if is_owner:
+                return self._load(key, pending)
+            table = pending.result()
+            if table is not None:  # None: the other thread failed, and this one finds its own error
+                with self._lock:
+                    self.samples += 1
+                return table
+
+    def peek(self, group: int, columns: tuple[str, ...]) -> Any | None:
+        """The table, if it is decoded already."""
+        pending = self._tables.get((group, columns))
+        return pending.result() if pending is not None and pending.done() else None
+
+    def _load(self, key: tuple[int, tuple[str, ...]], pending: Future[Any]) -> Any:
+        try:
+            table = self._read(*key)
+        except BaseException:
+            with self._lock:
+                del self._tables[key]
+            pending.set_result(None)
+            raise
+        with self._lock:
+            self._loads += 1
+            self.samples += 1
+            self.decoded_rows += table.num_rows
+            self._bytes += table.nbytes
+            pending.set_result(table)
+            for other, done in list(self._tables.items()):
+                if self._bytes <= self._max_bytes:
+                    break
+                if other != key and done.done():
+                    del self._tables[other]
+                    self._bytes -= done.result().nbytes
+            warns = self._is_wasteful() and not self._has_warned
+            self._has_warned |= warns
+        if warns:
+            log.warning(
+                "Parquet: %d rows were decoded for %d samples, since row groups are decoded whole and %d bytes hold "
+                "too few of them: use cuaug.ShardSampler(source.shard_sizes, window), raise cache_bytes, or write "
+                "smaller row groups",
+                *(self.decoded_rows, self.samples, self._max_bytes),
+            )
+        return table
+
+    def _is_wasteful(self) -> bool:
+        return self._loads > max(32, self._group_count) and self.decoded_rows > _WASTE * self.samples
+
+
+def make_cache(read: RowGroupReader, group_count: int, max_bytes: int) -> Callable[[], RowGroupCache]:
+    """A function that makes a cache, and pickles."""
+    return functools.partial(RowGroupCache, read, group_count, max_bytes)

@@ -1,0 +1,233 @@
+"""Parquet files with a column of encoded images."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cuaug._runtime.extras import require_module
+from cuaug.arguments import integer
+from cuaug.errors import DecodeError, SourceError
+from cuaug.sources import _urls
+from cuaug.sources._arrow_values import image_bytes, is_image_type, to_hashable, to_label
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
+from cuaug.sources._labels import parse_label_fields
+from cuaug.sources._per_process import PerProcess
+from cuaug.sources._repr import ReprMixin
+from cuaug.sources._row_groups import Footer, RowGroupCache, RowGroupReader, make_cache, read_footers
+from cuaug.sources._shards import Paths, expand_paths
+
+__all__ = ["Parquet"]
+
+
+class Parquet(ReprMixin):
+    """Rows of Parquet files, local or remote. Needs `pip install "cuaug[parquet]"`.
+
+        source = Parquet("data/*.parquet", image="image", label="label")
+        loader = cuaug.Loader(source, chain, sampler=cuaug.ShardSampler(source.shard_sizes, 2000))
+
+    A row group is decoded whole, and kept in a cache that all threads share. With `ShardSampler` each row group is
+    decoded once while its window passes, if the window's images fit into `cache_bytes`. With `shuffle=True` and a
+    source beyond `cache_bytes`, nearly each sample decodes a row group; the log warns of it once.
+
+    Local files may be untrusted as far as pyarrow checks them. Checksums of pages are verified where a file has them.
+
+    Args:
+        files: a path, a pattern, a folder of .parquet files, or a list of these; also URLs, read through fsspec.
+        image: column with encoded images: binary, or Hugging Face's struct of `bytes` and `path`.
+        label: column with the labels: numbers, strings, bools, lists, structs; a list of columns for dict labels with
+            these keys; None: a sample's label is its index. Lists of numbers become arrays, structs dicts.
+        storage_options: for fsspec's file system, such as {"anon": True} for s3. They must pickle if this is to pickle.
+        protocols: protocols that URLs may have; None: http, https, s3 and gs. As for `Remote`.
+        cache_bytes: limit on the decoded row groups in memory, and on one row group. Each thread may hold one more.
+
+    Attributes:
+        paths: the files.
+        shard_sizes: rows of each row group, for `ShardSampler`.
+        classes: names of the labels 0, 1, ... from Hugging Face's schema; None: unknown.
+
+    Raises:
+        LoaderError: a file is missing, damaged or empty, lacks a column, has columns of other types than the first
+            file, or a row group larger than `cache_bytes`.
+    """
+
+    #: Labels come from the data, so the Loader opens no path in them.
+    label_path_names: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        files: Paths,
+        image: str = "image",
+        label: str | Sequence[str] | None = "label",
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        protocols: Sequence[str] | None = None,
+        cache_bytes: int = 1 << 30,
+    ) -> None:
+        require_module("pyarrow.parquet", "parquet")
+        options = dict(storage_options or {})
+        self.image = image
+        self.fields, self._is_dict = parse_label_fields(label)
+        self._columns = (image, *(name for name in self.fields if name != image))
+        self.paths = _find_files(files, options, protocols)
+        footers = read_footers(self.paths, options)
+        schema = footers[0].metadata.schema.to_arrow_schema()
+        for footer in footers:
+            self._check_columns(footer, footer.metadata.schema.to_arrow_schema(), schema)
+        groups = [(footer, number) for footer in footers for number in range(footer.metadata.num_row_groups)]
+        image_type = schema.field(image).type
+        self._has_paths = "path" in [image_type.field(i).name for i in range(image_type.num_fields)]
+        self.classes = _class_names(schema.metadata or {}, self.fields[0]) if self._is_single_label else None
+        self._reader = RowGroupReader(groups, options)
+        self.shard_sizes = [self._reader.rows(group) for group in range(len(groups))]
+        self._ends = list(itertools.accumulate(self.shard_sizes))
+        if not self._ends or not self._ends[-1]:
+            raise SourceError(f"{self.paths[0]!r}{' ...' if len(self.paths) > 1 else ''} has no rows: nothing to load")
+        max_bytes = integer("cache_bytes", cache_bytes, 1)
+        for footer, number in groups:
+            self._check_size(footer, number, max_bytes)
+        self._group_files = list(
+            itertools.chain.from_iterable([i] * footer.metadata.num_row_groups for i, footer in enumerate(footers))
+        )
+        rows_before = [0, *itertools.accumulate(footer.metadata.num_rows for footer in footers)]
+        self._file_starts = rows_before[:-1]
+        self._stamps = [list(map(str, footer.stamp)) for footer in footers if _urls.is_url(footer.path)]
+        self._cache: PerProcess[RowGroupCache] = PerProcess(make_cache(self._reader, len(groups), max_bytes))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def read(self, index: int) -> tuple[bytes, Any]:
+        """Returns (encoded image, label).
+
+        Raises:
+            DecodeError: the image or a label is null, or the row group is damaged.
+            OSError: the file cannot be read, or has changed since the source was made.
+        """
+        group, row = self._locate(index)
+        table = self._cache.get().get(group, self._columns)
+        return image_bytes(table.column(self.image)[row]), self._label(table, row, index)
+
+    def label(self, index: int) -> Any:
+        """The label alone, as `read` returns it; it does not read images."""
+        if not self.fields:
+            return index
+        group, row = self._locate(index)
+        cache = self._cache.get()
+        table = cache.peek(group, self._columns)
+        return self._label(cache.get(group, tuple(self.fields)) if table is None else table, row, index)
+
+    def path(self, index: int) -> str:
+        """file.parquet row 12"""
+        group, _ = self._locate(index)
+        file = self._group_files[group]
+        return f"{self.paths[file]} row {index - self._file_starts[file]}"
+
+    @cached_method
+    def fingerprint(self) -> str:
+        """Digest of the files' names, the rows and all labels, which it reads; of Hugging Face's images also paths."""
+        names = [f"{self.image}.path"] if self._has_paths else []
+        shape = [self.image, self.fields, self._is_dict, self.shard_sizes]
+        return fingerprint("parquet", relative_paths(self.paths), shape, self._columns_of_all_groups(names))
+
+    def cache_key(self) -> str:
+        """The files' folder, and a digest of their modification times or ETags."""
+        return cache_key(self.paths, self.image, self._stamps)
+
+    @property
+    def _is_single_label(self) -> bool:
+        return bool(self.fields) and not self._is_dict
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Returns (row group, row in it)."""
+        group = bisect.bisect_right(self._ends, index)
+        return group, index - (self._ends[group - 1] if group else 0)
+
+    def _label(self, table: Any, row: int, index: int) -> Any:
+        values = {name: to_label(table.column(name)[row], name) for name in self.fields}
+        return values if self._is_dict else values[self.fields[0]] if self.fields else index
+
+    def _columns_of_all_groups(self, names: list[str]) -> Iterator[Any]:
+        columns = [*self.fields, *names]
+        for group in range(len(self.shard_sizes)) if columns else ():
+            try:
+                yield [to_hashable(column) for column in self._reader(group, columns).columns]
+            except (DecodeError, UnicodeDecodeError):  # `read` reports it; the fingerprint goes on
+                yield None
+
+    def _check_columns(self, footer: Footer, schema: Any, first: Any) -> None:
+        for name in self._columns:
+            if name not in schema.names:
+                raise SourceError(
+                    f"{footer.path!r} has no column {name!r}; it has {', '.join(map(repr, schema.names))}: give "
+                    "Parquet(files, image=..., label=...)"
+                )
+            kind = schema.field(name).type
+            if kind != first.field(name).type:
+                raise SourceError(
+                    f"{footer.path!r}: column {name!r} has the type {kind}, and {first.field(name).type} in "
+                    f"{self.paths[0]!r}"
+                )
+            if name == self.image and not is_image_type(kind):
+                raise SourceError(
+                    f"{footer.path!r}: column {name!r} has the type {kind}: images are encoded bytes, a binary column "
+                    "or a struct with a binary field 'bytes'"
+                )
+
+    def _check_size(self, footer: Footer, number: int, max_bytes: int) -> None:
+        group = footer.metadata.row_group(number)
+        chunks = map(group.column, range(group.num_columns))
+        try:
+            size = sum(chunk.total_uncompressed_size for chunk in chunks if self._is_read(chunk.path_in_schema))
+        except UnicodeDecodeError as error:
+            name = error.object
+            raise SourceError(f"{footer.path!r} is damaged: row group {number} has a column {name!r}") from error
+        if size > max_bytes:
+            raise SourceError(
+                f"{footer.path!r}: row group {number} has {group.num_rows} rows of {size:,} bytes, above "
+                f"cache_bytes={max_bytes:,}: write smaller row groups, such as "
+                "pyarrow.parquet.write_table(..., row_group_size=500), or raise cache_bytes"
+            )
+
+    def _is_read(self, path: str) -> bool:
+        return any(path == name or path.startswith(f"{name}.") for name in self._columns)
+
+
+def _find_files(files: Paths, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
+    """Lists local files as `expand_paths`, and remote ones by fsspec."""
+    names = [files] if isinstance(files, (str, os.PathLike)) else files
+    if not isinstance(names, Iterable):
+        raise SourceError(f"files must be a path, a pattern or a list of these, not {files!r:.100}")
+    paths: list[str] = []
+    for name in [os.fspath(name) for name in names]:
+        paths += _find_remote(name, options, protocols) if _urls.is_url(name) else expand_paths(name, ".parquet")
+    return paths or expand_paths([], ".parquet")
+
+
+def _find_remote(url: str, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
+    _urls.check([url], protocols)
+    system, path = _urls.file_system(url, options)
+    try:
+        if "*" in path:
+            found = sorted(system.glob(path))
+        else:
+            found = [path] if path.endswith(".parquet") else sorted(system.glob(f"{path.rstrip('/')}/*.parquet"))
+    except Exception as error:  # each file system raises errors of its own
+        raise SourceError(f"cannot list {url!r}: {type(error).__name__}: {error}") from error
+    if not found:
+        raise SourceError(f"there is no .parquet file {url!r}")
+    return [system.unstrip_protocol(name) for name in found]
+
+
+def _class_names(metadata: Mapping[bytes, bytes], label: str) -> list[str] | None:
+    """The names of Hugging Face's `ClassLabel`, from the schema's metadata."""
+    try:
+        feature = json.loads(metadata[b"huggingface"])["info"]["features"][label]
+    except (KeyError, TypeError, ValueError):  # written by another program
+        return None
+    names = feature.get("names") if isinstance(feature, dict) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None

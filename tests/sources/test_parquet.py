@@ -1,0 +1,323 @@
+"""Parquet: rows against a plain pyarrow read, labels of any type, row groups, changes, and refused files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import DecodeError, Loader, LoaderError, ShardSampler
+from cuaug.errors import ArgumentError
+from cuaug.sources import Parquet, open_source
+from tests.loader.pictures import numbers_of, png
+from tests.sources.writers import samples, write_parquet
+
+
+def write(path: Path, group: int = 4, **columns) -> Path:
+    pq.write_table(pa.table(columns), path, row_group_size=group)
+    return path
+
+
+def images(count: int) -> list[bytes]:
+    return [png(i) for i in range(count)]
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "data.parquet"
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3),
+    group=st.integers(1, 6),
+    is_struct=st.booleans(),
+    compression=st.sampled_from(["none", "snappy", "zstd"]),
+    cache_bytes=st.sampled_from([800, 1 << 20]),
+)
+def test_rows_are_those_of_pyarrow(tmp_path_factory, sizes, group, is_struct, compression, cache_bytes):
+    folder = tmp_path_factory.mktemp("rows")
+    number = 0
+    for file, size in enumerate(sizes):
+        data = [os.urandom(20 + i) for i in range(size)]
+        column = [{"bytes": value, "path": f"{i}.png"} for i, value in enumerate(data)] if is_struct else data
+        table = pa.table({"photo": column, "y": list(range(number, number + size)), "unused": ["x"] * size})
+        pq.write_table(table, folder / f"{file}.parquet", row_group_size=group, compression=compression)
+        number += size
+    source = Parquet(folder, "photo", "y", cache_bytes=cache_bytes)
+    rows = [row for file in range(len(sizes)) for row in pq.read_table(folder / f"{file}.parquet").to_pylist()]
+    assert len(source) == len(rows) == sum(source.shard_sizes)
+    order = np.random.default_rng(0).permutation(len(rows)).tolist()
+    with ThreadPoolExecutor(3) as pool:
+        for i, (data, label) in zip(order, pool.map(source.read, order), strict=True):
+            assert data == (rows[i]["photo"]["bytes"] if is_struct else rows[i]["photo"]) and label == rows[i]["y"]
+    names = [source.path(i) for i in range(len(rows))]
+    assert names == [f"{folder}/{file}.parquet row {row}" for file, size in enumerate(sizes) for row in range(size)]
+
+
+def test_labels_of_any_type(path):
+    box = pa.list_(pa.list_(pa.float32(), 4))
+    columns = {
+        "image": images(2),
+        "text": ["ä", "b"],
+        "flag": [True, False],
+        "row": [[1, 2], [3]],
+        "boxes": pa.array([[[1, 2, 3, 4], [5, 6, 7, 8]], []], box),
+        "objects": [{"area": 1.5, "names": ["a"]}, {"area": 2.5, "names": []}],
+        "kind": pa.array(["x", "y"]).dictionary_encode(),
+    }
+    write(path, **columns)
+    source = Parquet(path, label=list(columns)[1:])
+    label = source.label(0)
+    assert (label["text"], label["flag"], label["kind"]) == ("ä", True, "x")
+    assert label["objects"] == {"area": 1.5, "names": ["a"]}
+    np.testing.assert_array_equal(label["row"], [1, 2])
+    np.testing.assert_array_equal(label["boxes"], [[1, 2, 3, 4], [5, 6, 7, 8]])
+    assert source.label(1)["boxes"].shape == (0, 4) and source.label(1)["row"].dtype == np.int64
+    assert Parquet(path, label=None).read(1) == (png(1), 1)
+    assert Parquet(path, label="kind").read(1)[1] == "y"
+
+
+def test_class_names_of_hugging_face(path):
+    features = {"label": {"names": ["ant", "bee"], "_type": "ClassLabel"}, "image": {"_type": "Image"}}
+    table = pa.table({"image": images(2), "label": [0, 1]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    assert Parquet(path).classes == ["ant", "bee"]
+    assert Parquet(path, label=None).classes is None
+    pq.write_table(table.replace_schema_metadata({"huggingface": "[damaged"}), path)
+    assert Parquet(path).classes is None
+
+
+def test_a_loader_opens_paths_and_lists_of_files(tmp_path):
+    write_parquet(tmp_path, samples())
+    for files in (tmp_path / "train-0.parquet", str(tmp_path / "*.parquet"), sorted(tmp_path.glob("*.parquet"))):
+        assert isinstance(open_source(files), Parquet)
+    with Loader(str(tmp_path / "train-{0..1}.parquet"), batch_size=12) as loader:
+        ((pixels, labels),) = loader
+    assert numbers_of(pixels) == list(range(12)) and labels.tolist() == [sample.label for sample in samples()]
+
+
+# --- row groups ------------------------------------------------------------------------------------------------------
+
+
+def decoded_rows(source: Parquet) -> int:
+    return source._cache.get().decoded_rows
+
+
+def test_a_window_decodes_each_row_group_once(path):
+    write(path, group=10, image=images(400), label=range(400))
+    source = Parquet(path, cache_bytes=50 * len(png(0)) * 2)
+    order = ShardSampler(source.shard_sizes, window=20).order(seed=1, epoch=0)
+    for i in order.tolist():
+        assert source.read(i) == (png(i), i)
+    assert decoded_rows(source) == 400
+    assert source._cache.get()._bytes <= 50 * len(png(0)) * 2
+
+
+def test_random_rows_beyond_the_cache_are_warned_of_once(path, caplog):
+    write(path, group=20, image=images(400), label=range(400))
+    source = Parquet(path, cache_bytes=50 * len(png(0)))
+    with caplog.at_level(logging.WARNING, "cuaug"):
+        for i in np.random.default_rng(0).permutation(400).tolist():
+            source.read(i)
+    assert len(caplog.records) == 1 and "ShardSampler(source.shard_sizes, window)" in caplog.text
+    assert decoded_rows(source) > 4000
+
+
+def test_threads_share_one_decoding(path, monkeypatch):
+    write(path, group=50, image=images(50), label=range(50))
+    source, barrier = Parquet(path), threading.Barrier(8)
+
+    def read(i: int) -> int:
+        barrier.wait()
+        return source.read(i)[1]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(read, range(8))) == list(range(8))
+    assert decoded_rows(source) == 50
+
+
+def test_a_failed_decoding_is_each_threads_own_error(path):
+    write(path, group=50, image=images(50), label=range(50))
+    source, barrier = Parquet(path), threading.Barrier(8)
+    os.remove(path)
+
+    def read(i: int) -> BaseException | None:
+        barrier.wait()
+        try:
+            source.read(i)
+        except OSError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(8) as pool:
+        errors = list(pool.map(read, range(8)))
+    assert all(isinstance(error, FileNotFoundError) for error in errors) and len(set(map(id, errors))) == 8
+
+
+def test_label_reads_no_images(path):
+    write(path, image=[b"x" * 100_000] * 8, label=range(8))
+    source = Parquet(path)
+    assert [source.label(i) for i in range(8)] == list(range(8))
+    assert source._cache.get()._bytes < 1000
+
+
+# --- damage and changes ----------------------------------------------------------------------------------------------
+
+
+def test_null_values_damage_one_sample(path):
+    struct = [{"bytes": png(0), "path": None}, {"bytes": None, "path": "/etc/passwd"}, None, {"bytes": png(3)}]
+    write(path, image=struct, label=[0, 1, 2, None])
+    source = Parquet(path)
+    with pytest.raises(DecodeError, match=r"the image is null: the file holds only its path, '/etc/passwd'"):
+        source.read(1)
+    with pytest.raises(DecodeError, match=r"the image is null$"):
+        source.read(2)
+    with pytest.raises(DecodeError, match="label 'label' is null"):
+        source.read(3)
+    with Loader(source, batch_size=4, on_error="skip") as loader:
+        assert next(iter(loader)).labels.tolist() == [0]
+
+
+def test_a_damaged_page_damages_its_row_group(path):
+    table = pa.table({"image": images(8), "label": range(8)})
+    pq.write_table(table, path, row_group_size=4, write_page_checksum=True, use_dictionary=False, compression="none")
+    at = pq.read_metadata(path).row_group(1).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[at + 200] ^= 1
+    path.write_bytes(data)
+    source = Parquet(path)
+    with pytest.raises(DecodeError, match=r"row group 1 of '.*data.parquet' is damaged"):
+        source.read(5)
+    with Loader(source, batch_size=8, on_error="skip") as loader:
+        assert next(iter(loader)).labels.tolist() == [0, 1, 2, 3]
+    with Loader(source, batch_size=8) as loader, pytest.raises(DecodeError, match=r"data.parquet row 4' \(sample 4\)"):
+        next(iter(loader))
+
+
+def test_a_changed_file_is_an_error(path):
+    write(path, image=images(8), label=range(8))
+    source = Parquet(path)
+    source.read(0)
+    write(path, image=images(8), label=range(1, 9))
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(OSError, match=r"data.parquet' has changed since its footer was read"):
+        source.read(7)
+
+
+def test_any_damage_is_an_error_or_changes_nothing_else(path):
+    """Flipped and cut bytes: reading raises errors of cuaug, and no others."""
+    write(path, image=images(8), label=range(8))
+    good, rng, raised = path.read_bytes(), np.random.default_rng(0), 0
+    for case in range(150):
+        data = bytearray(good)
+        for at in rng.integers(0, len(data), 3):
+            data[at] = rng.integers(256)
+        path.write_bytes(data[: rng.integers(1, len(data))] if case % 3 == 0 else data)
+        try:
+            source = Parquet(path)
+            for i in range(min(len(source), 100)):
+                source.read(i)
+            source.fingerprint()
+        except (LoaderError, DecodeError, OSError):
+            raised += 1
+    assert raised > 50
+
+
+# --- refused files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image": "photo"}, r"has no column 'photo'; it has 'image', 'label', 'text': give Parquet\("),
+        ({"label": ["label", "y"]}, r"has no column 'y'"),
+        ({"image": "text"}, r"column 'text' has the type string: images are encoded bytes"),
+        ({"cache_bytes": 100}, r"row group 0 has 4 rows of .* bytes, above cache_bytes=100: write smaller row groups"),
+        ({"label": 3}, "label must be a field name"),
+    ],
+)
+def test_invalid_arguments_are_refused(path, arguments, message):
+    write(path, image=images(8), label=range(8), text=["a"] * 8)
+    with pytest.raises(LoaderError, match=message):
+        Parquet(path, **arguments)
+
+
+def test_other_files_are_refused(tmp_path, path):
+    with pytest.raises(LoaderError, match=r"there is no file '.*data.parquet'"):
+        Parquet(path)
+    path.write_bytes(b"something else")
+    with pytest.raises(LoaderError, match=r"data.parquet' cannot be read as a Parquet file"):
+        Parquet(path)
+    write(path, image=images(0), label=pa.array([], pa.int64()))
+    with pytest.raises(LoaderError, match=r"the type null: images are encoded bytes"):
+        Parquet(path)
+    write(path, image=pa.array([], pa.binary()), label=pa.array([], pa.int64()))
+    with pytest.raises(LoaderError, match="has no rows: nothing to load"):
+        Parquet(path)
+    write(path, image=images(2), label=range(2))
+    write(tmp_path / "other.parquet", image=images(2), label=["a", "b"])
+    with pytest.raises(LoaderError, match=r"other.parquet': column 'label' has the type string, and int64 in '.*data"):
+        Parquet(tmp_path)
+    with pytest.raises(ArgumentError, match="empty list"):
+        Parquet([])
+
+
+# --- remote ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """Endpoint of an S3 server on loopback."""
+    server_module = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    server = server_module.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.mark.slow
+def test_the_same_batches_from_s3(s3, tmp_path, monkeypatch):
+    import s3fs
+
+    options = {"key": "k", "secret": "s", "endpoint_url": s3}
+    write_parquet(tmp_path, samples())
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    system = s3fs.S3FileSystem(**options)
+    system.mkdir("bucket")
+    for file in tmp_path.glob("*.parquet"):
+        system.put(str(file), f"bucket/data/{file.name}")
+    remote = Parquet("s3://bucket/data/*.parquet", storage_options=options)
+    assert remote.path(0) == "s3://bucket/data/train-0.parquet row 0"
+    assert remote.fingerprint() == Parquet(tmp_path).fingerprint()
+    batches = []
+    for source in (remote, Parquet(tmp_path)):
+        with Loader(source, batch_size=5, shuffle=True, seed=3) as loader:
+            batches.append([(pixels.tolist(), labels.tolist()) for pixels, labels in loader])
+    assert batches[0] == batches[1]
+    fresh = Parquet("s3://bucket/data", storage_options=options)
+    system.put(str(tmp_path / "train-1.parquet"), "bucket/data/train-0.parquet")
+    system.invalidate_cache()
+    with pytest.raises(OSError, match="has changed since its footer was read"):
+        fresh.read(0)
+
+
+def test_remote_files_are_refused(tmp_path):
+    with pytest.raises(LoaderError, match="protocol 'memory', which is not allowed"):
+        Parquet("memory://nowhere/*.parquet")
+    with pytest.raises(LoaderError, match=r"there is no .parquet file 'memory://nowhere'"):
+        Parquet("memory://nowhere", protocols=("memory",))
