@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from cuaug._runtime.extras import require_module
 from cuaug._runtime.fork import fork_safe_lock
 from cuaug.errors import DecodeError, SourceError
-from cuaug.sources import _urls
+from cuaug.remote import urls as _urls
 
 __all__ = ["Footer", "RowGroupCache", "RowGroupReader", "read_footers"]
 

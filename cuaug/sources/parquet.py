@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cuaug._runtime.extras import require_module
+from cuaug._runtime.per_process import PerProcess
 from cuaug.arguments import integer
 from cuaug.errors import DecodeError, SourceError
-from cuaug.sources import _urls
+from cuaug.remote import urls as _urls
 from cuaug.sources._arrow_values import image_bytes, is_image_type, to_hashable, to_label
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import parse_label_fields
-from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._row_groups import Footer, RowGroupCache, RowGroupReader, make_cache, read_footers
 from cuaug.sources._shards import Paths, expand_paths
