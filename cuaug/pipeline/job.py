@@ -72,6 +72,7 @@ class Job(TaskSteps):
     def start(self) -> Job:
         count = len(self.indices)
         one_task = self.config.reader.only_names_files
+        self.prepares = one_task  # quick work; a slow source would delay the first batch by the reads of the second
         size = count if one_task else samples_per_read(count, self._workers.threads)
         self._submit_tasks(count, self._fetch, self._read, size)
         return self
@@ -253,6 +254,7 @@ class Job(TaskSteps):
     def _plan(self) -> None:
         """Plans all samples that were read, and runs the plan."""
         self.config.check()
+        self.prepares = False
         self._data = []  # the items hold what they need of it
         positions = np.array([k for k, item in enumerate(self._items) if item is not None], dtype=np.int64)
         planned: Planned | None = None

@@ -24,9 +24,11 @@ class TaskSteps:
 
     Args:
         pipeline: has the worker threads and the recorder.
-        number: of the batch; threads prefer tasks with lower numbers.
+        number: of the batch.
 
     Attributes:
+        prepares: whether the steps prepare the batch for its main work. Threads prefer lower numbers, but prepare the
+            next batch first: otherwise they would all wait, at the end of a batch, for the one that plans the next.
         dropped: (1,) not zero once the batch is no longer wanted; native work watches it.
     """
 
@@ -34,6 +36,7 @@ class TaskSteps:
         self.pipeline, self.number = pipeline, number
         self._workers: ThreadPool = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
+        self.prepares = False
         self._failure: BaseException | None = None
         self.dropped: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         # Receives None when the job ends. Unlike Event.wait, `get` leaves no lock behind at a Ctrl-C.
@@ -56,6 +59,10 @@ class TaskSteps:
     def _name(self, index: int | None) -> str:
         """Names a sample, or any sample, for messages."""
         raise NotImplementedError
+
+    @property
+    def _priority(self) -> int:
+        return 2 * self.number - 3 * self.prepares
 
     @property
     def ready(self) -> bool:
@@ -102,8 +109,7 @@ class TaskSteps:
                 self.run_step(then)
 
         for rows in tasks:
-            # Earlier batches have priority: reading for later batches must not delay them.
-            self._workers.submit(partial(run, rows), self.number)
+            self._workers.submit(partial(run, rows), self._priority)
 
     def submit_native(self, work: NativeWork, then: Callable[[], None]) -> None:
         """Runs native work, and `then()` after its last item."""
@@ -112,7 +118,7 @@ class TaskSteps:
             self.track_batch(self._workers)
             self.run_step(then)
 
-        self._workers.submit(run, self.number, work)
+        self._workers.submit(run, self._priority, work)
 
     def run_step(self, step: Callable[[], None]) -> None:
         """Runs the next step, unless the job has failed or is cancelled; then it ends."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug import DeviceError, Loader
+from cuaug import transforms as T
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.errors import DecodeError
@@ -21,7 +22,7 @@ from cuaug.pipeline.thread_pool import ThreadPool
 from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, app1, as_pillow, encode, photo, tiff_block
 from tests.codec.test_regions import JPEG_OPTIONS
 from tests.loader.native_runs import Decoded, run
-from tests.loader.pictures import Memory
+from tests.loader.pictures import Memory, write_photos
 from tests.support.builds import build
 from tests.support.sanitizers import THREAD, plant_mistakes
 from tests.support.sanitizers import run as run_sanitized
@@ -118,6 +119,23 @@ def test_tasks_and_native_work_run_by_priority():
     go.set()
     assert ended.wait(60) and order == ["d", "b", "a", "c"]
     pool.close()
+
+
+@pytest.mark.cpu_only
+def test_the_next_batch_is_planned_before_a_batch_is_decoded(tmp_path):
+    """So threads that have decoded a batch need not wait for the plan of the next; but no more is read ahead."""
+    loader = Loader(write_photos(tmp_path, 20), [T.Resize((8, 8))], batch_size=4, threads=1, prefetch=3)
+    with loader, loader.profile() as profile:
+        list(loader)
+    events = profile.lanes()["cuaug-worker-0"]
+    first, last = {}, {}
+    for event in events:
+        first.setdefault((event.stage, event.batch), event.start)
+        last[event.stage, event.batch] = event.end
+    for batch in range(1, 4):
+        assert last["plan", batch + 1] <= first["decode", batch]
+    for batch in range(3):
+        assert first["read", batch + 2] >= last["decode", batch]
 
 
 def test_a_closed_pool_keeps_the_memory_of_running_work():
