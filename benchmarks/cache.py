@@ -16,11 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from end_to_end import prepare, throughput
+from end_to_end import throughput
 
 # `peers` makes the examples importable.
 from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, Task
 from report import circumstances, spread, write_json
+from suites import prepare
 
 import cuaug
 from cuaug import transforms as T

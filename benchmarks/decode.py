@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from end_to_end import SETS, prepare
 from peers import CONTENDERS, random_crop_box
 from PIL import Image
 from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
+from suites import SETS, prepare
 
 IMAGES = {"500x375": 96, "1920x1080": 24}
 Box = tuple[int, int, int, int]  # left, top, right, bottom

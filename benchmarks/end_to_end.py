@@ -1,4 +1,4 @@
-"""Images per second from JPEG files to float32 batches, cuaug beside its peers.
+"""Images per second from JPEG files to float32 batches, cuaug beside its peers, by epoch.
 
     classification   RandomResizedCrop(224), flip, Normalize; 500 x 375
     1080p            the same from 1920 x 1080
@@ -6,9 +6,13 @@
     detection        Resize to 800 x 800, flip, Normalize; 1920 x 1080
     views            two crops to 224 and six to 96 of each image, flip, Normalize; 500 x 375
 
-Every contender runs on two threads or two worker processes. README.md in this folder explains the timing.
+Every contender runs on two threads or two worker processes. cuaug's first epoch of a run that makes the JPEG index,
+and of a run that finds a kept one, are contenders of their own. "classification" and "1080p" then simulate 1, 2, 4 and
+8 ranks (ranks.py): three epochs each without an index, of a first run and of a later one. README.md in this folder
+explains the timing; tables.py writes the documents' tables. All suites take about twelve minutes.
 
     python benchmarks/end_to_end.py --suite all --out benchmarks/results
+    python benchmarks/end_to_end.py --quick    # two minutes with few files, to try the program; figures mean nothing
 """
 
 from __future__ import annotations
@@ -17,66 +21,25 @@ import argparse
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-
-# `peers` makes the examples importable, so it comes first.
 from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Task
-from photos import write_photos
+from ranks import epoch_rows, measure_runs, print_epochs
 from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
+from suites import SUITES, Suite, prepare
 
-#: cuaug's contenders, and the JSON key of their ratio to each peer.
-OWN = {"cuaug": "cuaug_to_this", "cuaug-prepared": "cuaug_prepared_to_this"}
-SETS = {"500x375": (500, 375, 2048), "1920x1080": (1920, 1080, 512)}  # width, height, number of files
+from cuaug.sources.jpeg_index_file import JPEG_INDEX_NAME
 
-
-@dataclass(frozen=True)
-class Suite:
-    """A chain, its image set and its default settings. All suites take about twenty minutes."""
-
-    title: str
-    pictures: str
-    chain: str = "classification"
-    size: int = 224
-    batch_size: int = 128
-    repetitions: int = 5
-    limit: int | None = None
-
-
-SUITES = {
-    "classification": Suite("RandomResizedCrop(224), flip, normalise; 500 x 375", "500x375"),
-    "1080p": Suite("RandomResizedCrop(224), flip, normalise; 1920 x 1080", "1920x1080", batch_size=64, repetitions=3),
-    "heavy": Suite("with ColorJitter, RandAugment, RandomErasing; 500 x 375", "500x375", "heavy"),
-    "detection": Suite(
-        "Resize to 800 x 800, flip, normalise; 1920 x 1080", "1920x1080", "detection", 800, 8, limit=192
-    ),
-    "views": Suite(
-        "two views of 224 and six of 96, flip, normalise; 500 x 375", "500x375", "views", batch_size=64, limit=1024
-    ),
+FIRST_EPOCH, KEPT_INDEX = "cuaug, first epoch", "cuaug, first epoch with a kept index"
+#: cuaug's contenders, and the JSON key of their ratio to each peer. "cuaug" is timed from the third epoch on.
+OWN = {
+    "cuaug": "cuaug_to_this",
+    "cuaug-prepared": "cuaug_prepared_to_this",
+    FIRST_EPOCH: "cuaug_first_epoch_to_this",
+    KEPT_INDEX: "cuaug_kept_index_to_this",
 }
-
-
-def prepare(
-    root: Path,
-    name: str,
-    batch_size: int,
-    threads: int,
-    limit: int | None,
-    chain: str = "classification",
-    size: int = 224,
-) -> Task:
-    """Write the image set if it is missing, warm its pages, and return the task."""
-    width, height, count = SETS[name]
-    folder = write_photos(root / f"{name}-{count}", count, height, width)
-    files = sorted(folder.glob("*.jpg"))[:limit]
-    files = files[: len(files) // batch_size * batch_size]
-    total = sum(len(file.read_bytes()) for file in files)
-    print(f"\n{name}: {len(files)} files, {total / max(1, len(files)) / 1000:.0f} kB each", flush=True)
-    samples = tuple((str(file), index) for index, file in enumerate(files))
-    return Task(samples, batch_size, size, threads, chain=chain)
 
 
 def tensors_of(images: torch.Tensor | Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -119,8 +82,7 @@ def check(contender: Contender) -> None:
         raise AssertionError(f"{contender.name}: expected {len(task.samples)} files once each, got {counts}")
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """Result of one turn of a contender."""
 
     images_per_second: float
@@ -164,7 +126,10 @@ def throughput(contender: Contender, epochs: int) -> float:
 
 
 def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict[str, list[Turn]]:
-    """Turns of each contender; contenders alternate: A B C D, A B C D, ..."""
+    """Turns of each contender; contenders alternate: A B C D, A B C D, ...
+
+    For chains that crop, "cuaug" has a second turn, on new loaders: its first epochs without and with a kept index.
+    """
     contenders: dict[str, Contender] = {}
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     try:
@@ -174,12 +139,39 @@ def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict
         for repetition in range(repetitions):
             for name, contender in contenders.items():
                 turns[name].append(turn(contender, epochs))
+            if "cuaug" in names and task.chain != "detection":
+                settle()
+                runs = measure_runs(list(task.samples), task, index_path(task), epochs=1)
+                for name, run in ((FIRST_EPOCH, "first run"), (KEPT_INDEX, "later run")):
+                    (epoch,) = runs[run]
+                    turns.setdefault(name, []).append(Turn(epoch.images_per_second, epoch.cpu_seconds_per_1000_images))
             line = ", ".join(f"{name} {values[-1].images_per_second:.0f}" for name, values in turns.items())
             print(f"  {repetition + 1}/{repetitions}: {line}", flush=True)
     finally:
         for contender in contenders.values():
             contender.close()
     return turns
+
+
+def index_path(task: Task) -> Path:
+    """Where a Loader of the task's files keeps its JPEG index."""
+    return Path(task.samples[0][0]).resolve().parent / JPEG_INDEX_NAME
+
+
+def simulate_ranks(suite: Suite, args: argparse.Namespace) -> dict[str, Any]:
+    """Number of ranks -> run -> a row per epoch."""
+    task = prepare(
+        args.data, suite.pictures, suite.rank_batch_size, args.threads, None, suite.chain, suite.size, args.quick
+    )
+    print(f"  simulated ranks, batches of {task.batch_size}: images/s (times no index, crops from part of the file)")
+    print(f"  {'':20}" + "".join(f"{f'epoch {epoch}':>24}" for epoch in (1, 2, 3)))
+    found = {}
+    for ranks in suite.ranks:
+        settle()
+        runs = epoch_rows(measure_runs(list(task.samples), task, index_path(task), ranks))
+        print_epochs(runs, f"{ranks} rank{'s' if ranks > 1 else ''}")
+        found[str(ranks)] = runs
+    return found
 
 
 def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
@@ -200,15 +192,17 @@ def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """Format the summary as text."""
-    heads = "".join(f"{own:>15}{'min - max':>15}" for own in OWN)
-    lines = [f"  {'':15}{'images/s':>10}{'min - max':>16}{heads}{'CPU s / 1000':>15}"]
+    """Format the summary as text: rates, then each peer's ratios by cuaug's contenders."""
+    width = max(map(len, summary))
+    lines = [f"  {'':{width}}{'images/s':>10}{'min - max':>16}{'CPU s / 1000':>15}"]
     for name, row in summary.items():
         rate = row["images_per_second"]
-        line = f"  {name:15}{rate['median']:10.0f}{rate['min']:9.0f} -{rate['max']:5.0f}"
-        for ratio in map(row.get, OWN.values()):
-            line += f"{ratio['median']:14.2f}x{ratio['min']:8.2f} -{ratio['max']:5.2f}" if ratio else " " * 30
+        line = f"  {name:{width}}{rate['median']:10.0f}{rate['min']:9.0f} -{rate['max']:5.0f}"
         lines.append(line + f"{row['cpu_seconds_per_1000_images']['median']:15.2f}")
+    for own, key in OWN.items():
+        ratios = {name: row[key] for name, row in summary.items() if key in row}
+        for name, ratio in ratios.items():
+            lines.append(f"  {own} / {name}: {ratio['median']:.2f} ({ratio['min']:.2f} - {ratio['max']:.2f})")
     return "\n".join(lines)
 
 
@@ -223,24 +217,34 @@ def select(requested: list[str] | None, chain: str) -> tuple[list[str], dict[str
 
 def run(name: str, args: argparse.Namespace) -> None:
     """Measure one suite, print it, and write its JSON and plot."""
-    suite = SUITES[name]
+    suite = SUITES[name].quick() if args.quick else SUITES[name]
     names, left_out = select(args.contenders, suite.chain)
     result: dict[str, Any] = circumstances(["torch", "numpy", *(CONTENDERS[contender].package for contender in names)])
     batch_size, limit = args.batch_size or suite.batch_size, args.limit or suite.limit
-    task = prepare(args.data, suite.pictures, batch_size, args.threads, limit, suite.chain, suite.size)
+    task = prepare(args.data, suite.pictures, batch_size, args.threads, limit, suite.chain, suite.size, args.quick)
     print(f"{name}: {suite.title}")
     for contender, reason in left_out.items():
         print(f"  {contender} is left out: {reason}")
     result["suite"] = {"name": name, "title": suite.title, "pictures": suite.pictures, "files": len(task.samples)}
-    result["settings"] = {"batch_size": batch_size, "size": suite.size, "threads": args.threads, "epochs": args.epochs}
+    result["settings"] = {
+        "batch_size": batch_size,
+        "size": suite.size,
+        "threads": args.threads,
+        "epochs": args.epochs,
+        "rank_batch_size": suite.rank_batch_size,
+        "quick": args.quick,
+    }
     result["left_out"] = left_out
     result["contenders"] = summarise(measure(task, names, args.repetitions or suite.repetitions, args.epochs))
     print(table(result["contenders"]), flush=True)
+    if suite.ranks and "cuaug" in names:
+        result["ranks"] = simulate_ranks(suite, args)
     if args.out:
         path = args.out / f"end_to_end_{name}.json"
         write_json(path, result)
         rows = result["contenders"].items()
-        bars = [Bar(CONTENDERS[key].name, row["images_per_second"], key in OWN) for key, row in rows]
+        titles = {key: kind.name for key, kind in CONTENDERS.items()}
+        bars = [Bar(titles.get(key, key), row["images_per_second"], key in OWN) for key, row in rows]
         bar_plot(path.with_suffix(".svg"), suite.title, f"images/s, {args.threads} threads or workers", bars)
         print(f"written to {path}")
 
@@ -256,7 +260,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="default: the suite's")
     parser.add_argument("--repetitions", type=int, help="default: the suite's")
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
-    parser.add_argument("--limit", type=int, help="use only the first files of each set")
+    parser.add_argument("--limit", type=int, help="use only the first files of each set, but for ranks")
+    parser.add_argument("--quick", action="store_true", help="few files and one repetition, to try the program")
     parser.add_argument("--out", type=Path, help="write a JSON and a plot for each suite into this folder")
     args = parser.parse_args()
     for name in SUITES if args.suite == "all" else [args.suite]:

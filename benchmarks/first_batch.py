@@ -3,13 +3,15 @@
 Each measurement is a new process. "from start" counts from launching the interpreter. "from construction" counts from
 building the loader, after importing torch and the loader's module; later imports, such as cuaug's of nvImageCodec,
 count as construction. "warm" counts from construction too, for a second loader of the same process: libraries are
-loaded, and files cached by the system.
+loaded, and files cached by the system. "import" is the time of importing the loader's names after torch, in another new
+process. cuaug's goals are 0.15 s for "warm" and 0.15 s for "import".
 
 The chain is the classification chain of end_to_end.py, in batches of 128 at 500 x 375, with two threads or workers. The
 `DataLoader` has spawned workers, as in the other benchmarks, and forked workers, which start sooner but must not be
 forked from a process with threads or CUDA. Modules are compiled to bytecode first, as by pip.
 
     python benchmarks/first_batch.py --out benchmarks/results
+    python benchmarks/first_batch.py --quick    # one start of cuaug alone, to try the program
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from end_to_end import prepare
 from peers import CONTENDERS, Contender, Task
 from peers.pillow import Pillow
 from report import Bar, bar_plot, circumstances, spread, write_json
+from suites import prepare
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -47,6 +49,16 @@ class Forked(Pillow):
 
 STARTERS: dict[str, type[Contender]] = {name: CONTENDERS[name] for name in ("cuaug", "dali", "pillow", "spdl")}
 STARTERS["pillow, forked"] = Forked
+#: The imports of a program that uses each loader. They do not import torch, which is imported before.
+IMPORTS = {
+    "cuaug": "from cuaug import Loader, transforms",
+    "dali": "from nvidia.dali import fn, pipeline_def, types",
+    "pillow": "from PIL import Image; from torch.utils.data import DataLoader",
+    "spdl": "import spdl.io; from spdl.pipeline import PipelineBuilder",
+}
+IMPORTS["pillow, forked"] = IMPORTS["pillow"]
+#: cuaug's goals, in seconds.
+GOALS = {"warm": 0.15, "imports": 0.15}
 
 
 class Seconds(NamedTuple):
@@ -56,11 +68,13 @@ class Seconds(NamedTuple):
         from_start: from the start of a new process.
         from_construction: from the construction of its loader.
         warm: from the construction of another loader, after the first one was closed.
+        imports: for `IMPORTS`, after torch.
     """
 
     from_start: float
     from_construction: float
     warm: float
+    imports: float
 
 
 def child(name: str, task: Task) -> None:
@@ -82,17 +96,22 @@ def child(name: str, task: Task) -> None:
 
 
 def measure(name: str, folder: Path, args: argparse.Namespace) -> Seconds:
-    """The times of one new process."""
+    """The times of two new processes."""
     options = ["--data", str(folder), "--threads", str(args.threads), "--batch-size", str(args.batch_size)]
+    launched = time.monotonic()
+    (begun, done), (begun_again, done_again) = json.loads(_python(__file__, "--child", name, *options))
+    program = f"import time, torch; start = time.perf_counter(); {IMPORTS[name]}; print(time.perf_counter() - start)"
+    return Seconds(done - launched, done - begun, done_again - begun_again, float(_python("-c", program)))
+
+
+def _python(*arguments: str) -> str:
+    """The output of a new Python process."""
     # Container images may disable bytecode files; each process would then compile the checkout again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, __file__, "--child", name, *options]
-    launched = time.monotonic()
-    finished = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if finished.returncode:
-        raise RuntimeError(f"{name} ended with {finished.returncode}:\n{finished.stderr}")
-    (begun, done), (begun_again, done_again) = json.loads(finished.stdout)
-    return Seconds(done - launched, done - begun, done_again - begun_again)
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"python {' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
+    return done.stdout
 
 
 def main() -> None:
@@ -101,6 +120,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one start of cuaug alone")
     parser.add_argument("--out", type=Path, help="write first_batch.json and a plot into this folder")
     parser.add_argument("--child", choices=list(STARTERS), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -109,14 +129,17 @@ def main() -> None:
         files = files[: len(files) // args.batch_size * args.batch_size]
         return child(args.child, Task(tuple((str(file), 0) for file in files), args.batch_size, threads=args.threads))
 
-    task = prepare(args.data, "500x375", args.batch_size, args.threads, None)
+    task = prepare(args.data, "500x375", args.batch_size, args.threads, None, quick=args.quick)
     folder = Path(task.samples[0][0]).parent
-    reasons = {name: kind.missing() for name, kind in STARTERS.items()}
+    if args.quick:
+        args.repetitions = 1
+    reasons = {name: kind.missing() for name, kind in STARTERS.items() if name == "cuaug" or not args.quick}
     for name in [name for name, why in reasons.items() if why]:
         print(f"  {name} is left out: {reasons[name]}")
     times: dict[str, list[Seconds]] = {name: [] for name, why in reasons.items() if not why}
     result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in times)])
-    result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions")}
+    result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions", "quick")}
+    result["goals"] = GOALS
     for name in times:
         measure(name, folder, args)  # compiles the modules
     for repetition in range(args.repetitions):
@@ -124,12 +147,15 @@ def main() -> None:
             runs.append(measure(name, folder, args))
         line = ", ".join(f"{name} {runs[-1].from_start:.1f} ({runs[-1].warm:.2f})" for name, runs in times.items())
         print(f"  {repetition + 1}/{args.repetitions}: {line}", flush=True)
-    print(f"  {'seconds to the first batch':28}{'from start':>12}{'from construction':>20}{'warm':>8}")
+    print(f"  {'seconds to the first batch':28}{'from start':>12}{'from construction':>20}{'warm':>8}{'import':>10}")
     result["seconds"] = {}
     for name, runs in times.items():
         columns = zip(Seconds._fields, zip(*runs, strict=True), strict=True)
         result["seconds"][name] = row = {field: spread(list(column)) for field, column in columns}
-        print(f"  {name:28}" + "".join(f"{row[f]['median']:{w}.2f}" for f, w in zip(row, (12, 20, 8), strict=True)))
+        print(f"  {name:28}" + "".join(f"{row[f]['median']:{w}.2f}" for f, w in zip(row, (12, 20, 8, 10), strict=True)))
+    for field, goal in GOALS.items():
+        median = result["seconds"]["cuaug"][field]["median"]
+        print(f"  goal for cuaug, {field}: {goal} s, {'met' if median <= goal else 'missed'} ({median:.3f} s)")
     if args.out:
         write_json(args.out / "first_batch.json", result)
         bars = [Bar(name, row["from_construction"], name == "cuaug") for name, row in result["seconds"].items()]

@@ -1,8 +1,8 @@
 """Gain and cost of the JPEG index by epoch, against the same loader without it (`index_bytes=0`).
 
 A first run makes the index in its first epoch; a later run finds it. Chains, images and threads are those of
-end_to_end.py. Each repetition deletes the index, then measures the epochs of the loaders in turns. Rates are those of
-threads that never wait: images per second of CPU time, times the threads. Other programs change them less.
+end_to_end.py, which measures the same by the clock; here several repetitions alternate. Rates are those of threads that
+never wait: images per second of CPU time, times the threads. Other programs change them less.
 
     python benchmarks/index.py --out benchmarks/results/index.json
 
@@ -17,59 +17,38 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import time
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from end_to_end import SUITES, prepare
+from end_to_end import index_path
 from peers import Task
 from peers.ours import chain
 from PIL import Image
+from ranks import EPOCHS, measure_runs
 from report import circumstances, spread, write_json
+from suites import SUITES, prepare
 
-import cuaug
 from cuaug.codec import EncodedJpeg, JpegIndex, nv, read_jpeg_headers
 from cuaug.pipeline.planning import plan_samples
 from cuaug.pipeline.reader import Item
 from cuaug.pipeline.staging import StagedBatch, StagingPool
 from cuaug.plan import Layout
 from cuaug.sampling.rng import SampleRNG
-from cuaug.sources.jpeg_index_file import JPEG_INDEX_NAME
 from cuaug.transforms import Compose
 
-EPOCHS = 3
 CUDA_EPOCHS = 5
 
 
 def epochs(task: Task) -> dict[str, list[float]]:
     """Images/s of each epoch, by CPU time: without an index, in the run that makes it, and in a later run."""
-    folder = Path(os.path.commonpath([path for path, _ in task.samples]))
-    (folder / JPEG_INDEX_NAME).unlink(missing_ok=True)
-    loaders = {
-        name: cuaug.Loader(
-            list(task.samples),
-            chain(task),
-            batch_size=task.batch_size,
-            shuffle=True,
-            last_batch="drop",
-            threads=task.threads,
-            device="cpu",
-            decode=cuaug.DecodeOptions(index_bytes=0 if name == "without" else None),
-        )
-        for name in ("without", "first run", "later run")
+    runs = measure_runs(list(task.samples), task, index_path(task))
+    return {
+        name: [1000 * task.threads / epoch.cpu_seconds_per_1000_images for epoch in epochs]
+        for name, epochs in runs.items()
     }
-    rates: dict[str, list[float]] = {name: [] for name in loaders}
-    for _ in range(EPOCHS):
-        for name, loader in loaders.items():  # "later run" opens the index at its first crop, when it is complete
-            start = time.process_time()
-            images = sum(len(batch.images) for batch in loader)
-            rates[name].append(task.threads * images / (time.process_time() - start))
-    for loader in loaders.values():
-        loader.close()
-    return rates
 
 
 class _PageablePool(StagingPool):

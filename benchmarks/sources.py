@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from end_to_end import check, prepare
+from end_to_end import check
 from peers import Contender, Task
 from report import circumstances, spread, write_json
+from suites import prepare
 
 import cuaug
 from cuaug import sources

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from end_to_end import prepare
 from peers import CONTENDERS, Contender, Task
 from peers.ours import Cuaug
 from report import Bar, bar_plot, circumstances, gpu_circumstances, spread, write_json
+from suites import prepare
 from torch import Tensor, nn
 
 CLASSES = 1000

@@ -47,6 +47,16 @@ def test_links_lead_to_headings(document):
         assert anchor in anchors, f"{document.name}: {target}#{anchor}"
 
 
+def test_tables_are_those_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import tables
+
+    blocks = [name for path in tables.DOCUMENTS for _, name, _ in tables.BLOCK.findall(path.read_text())]
+    assert sorted(blocks) == sorted(tables.TABLES)
+    for path in tables.DOCUMENTS:
+        assert tables.render(path.read_text()) == path.read_text(), f"{path.name}: run python benchmarks/tables.py"
+
+
 def test_names_exist_after_import_cuaug():
     """Each in modules of its own: what another name has imported must not help."""
     pattern = r"(?<!from )\bcuaug(?:\.[A-Za-z]\w*)+"
