@@ -106,7 +106,7 @@ class _CpuJob(Job):
             fancy_upsampling=self.config.fancy_upsampling,
             max_pixels=self.config.max_pixels,
         )
-        self.submit_native(runs.work, lambda: self._finish_native(run, runs, times, finish))
+        self.submit_step(lambda: self._finish_native(run, runs, times, finish), runs.work)
 
     def _finish_native(self, run: _Run, runs: SampleRuns, times: Times, then: Callable[[], None]) -> None:
         """Counts what native work has done; Python does the rest."""

@@ -1,9 +1,10 @@
 """One batch on its way through the pipeline: its states, and its damaged samples.
 
     state       method             next state
-    submitted   start              fetching: tasks run `_fetch`, which asks the source
-    fetching    _read              reading: files, and headers of JPEGs, without Python
-    reading     _make_items        planning, once tasks have made the items that need Python
+    submitted   start              naming if the source names files, else making
+    naming      _read              reading: files, and headers of JPEGs, without Python
+    reading     _finish_reads      making
+    making      _make_items        planning, once tasks have read and parsed the samples that need Python
     planning    _plan              running; also `_move_targets`, if the labels hold targets
     running     _run, finish_run   finished, or filling if replacements are needed; each device has its `_run`
     filling     _finish_filling    finished, once a child job has made the replacements' images
@@ -16,6 +17,7 @@ state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -27,7 +29,7 @@ from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pictures import PictureExecutor
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
-from cuaug.pipeline.reader import Item
+from cuaug.pipeline.reader import UNREAD, Item
 from cuaug.pipeline.samples import Images, Samples
 from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
@@ -62,7 +64,7 @@ class Job(TaskSteps):
         self._child: Job | None = None
         self._attempt: int = 0 if parent is None else parent._attempt + 1
         self._on_error = self.config.on_error if parent is None else "replace"
-        self._data: list[Any] = [None] * len(self.indices)
+        self._data: list[Any] = [UNREAD] * len(self.indices)  # None once a sample has failed
         self._items: list[Item | None] = [None] * len(self.indices)
         self._partial: tuple[Images, NDArray[np.int64]] | None = None
         self._batch: Batch | None = None
@@ -70,11 +72,11 @@ class Job(TaskSteps):
             self.dropped = parent.dropped
 
     def start(self) -> Job:
-        count = len(self.indices)
-        one_task = self.config.reader.only_names_files
-        self.prepares = one_task  # quick work; a slow source would delay the first batch by the reads of the second
-        size = count if one_task else samples_per_read(count, self._workers.threads)
-        self._submit_tasks(count, self._fetch, self._read, size)
+        if self.config.reader.reads_natively:
+            self.prepares = True  # quick work; a slow source would delay the first batch by the reads of the second
+            self.submit_step(self._read)
+        else:
+            self._make_items([None] * len(self._data))
         return self
 
     def cancel(self) -> None:
@@ -162,39 +164,40 @@ class Job(TaskSteps):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _fetch(self, positions: range) -> None:
-        """Asks the source for some samples: their bytes, paths or arrays, and labels."""
-        reader, labels = self.config.reader, self._samples.labels
-        with self._recorder.at("read" if reader.only_names_files else None, batch=self.number) as clock:
-            self._workers.track(clock)
-            for k, index in zip(positions, self.indices[positions.start : positions.stop].tolist(), strict=True):
-                if not reader.only_names_files and clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
-                    return
-                try:
-                    self._data[k], labels[k] = reader.fetch(index)
-                except DecodeError as error:
-                    self.add_error(k, error)
-            clock.count("begun", len(positions))
+    def _fetch(self, k: int) -> None:
+        """Asks the source for a sample: its bytes, path or array, and its label."""
+        try:
+            self._data[k], self._samples.labels[k] = self.config.reader.fetch(int(self.indices[k]))
+        except DecodeError as error:
+            self._data[k] = None
+            self.add_error(k, error)
 
     def _read(self) -> None:
         """Reads files and the headers of JPEGs."""
-        times = Times(self.number, self.dropped, self.indices, ("read", "parse"))
-        reads = self.config.reader.file_reads(self._data, times)
+        reader = self.config.reader
+        with self._recorder.at("read", self.number) as clock:
+            clock.count("begun", len(self._data))
+            ranges = reader.file_ranges(self.indices)
+            for k in range(len(self._data) if ranges is None else 0):
+                self._fetch(k)
+            times = Times(self.number, self.dropped, self.indices, ("read", "parse"))
+            reads = reader.file_reads(self._data, ranges, times)
         if reads is None:
             self._make_items([None] * len(self._data))
         else:
-            self.submit_native(reads.work, lambda: self._finish_reads(reads, times))
+            self.submit_step(partial(self._finish_reads, reads, times), reads.work)
 
     def _finish_reads(self, reads: FileReads, times: Times) -> None:
         with self._recorder.at("parse", self.number):
             times.record(self._recorder, self._workers.name)
-            files, headers = reads.finish()
-            self._data = [value if file is None else file for value, file in zip(self._data, files, strict=True)]
+            self._data, headers, labels = reads.finish()
+            for k, label in labels.items():
+                self._samples.labels[k] = label
             jpegs = self.config.reader.common_jpegs(self._data, headers)
         self._make_items(jpegs)
 
     def _make_items(self, jpegs: list[Item | None]) -> None:
-        """Makes the items that need more than a JPEG's header, in tasks, then plans.
+        """Reads and parses the samples that need Python, in tasks, then plans.
 
         Args:
             jpegs: the items that are ready.
@@ -208,11 +211,20 @@ class Job(TaskSteps):
         if not rest:
             self._plan()
             return
+        self.prepares = self.prepares and not any(self._data[k] is UNREAD for k in rest)
 
         def make(rows: range) -> None:
             positions = rest[rows.start : rows.stop]
-            with self._recorder.at("parse", batch=self.number) as clock:
+            with self._recorder.at(batch=self.number) as clock:
                 self._workers.track(clock)
+                for k in positions:
+                    if self._data[k] is UNREAD:
+                        if clock.at("read", int(self.indices[k])) > _QUICK_NANOSECONDS and self.cancelled:
+                            return
+                        self._fetch(k)
+                clock.at("parse")
+                if not reader.reads_natively:
+                    clock.count("begun", len(positions))
                 items, errors = reader.make_items(
                     self.indices[positions].tolist(),
                     [self._data[k] for k in positions],

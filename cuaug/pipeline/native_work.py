@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.native import BEST_ISA, address, data_address, library
+from cuaug._runtime.native import BEST_ISA, address, library
 from cuaug.codec import (
     MAX_FULL_SCANS,
     MAX_SCANS,
@@ -27,15 +27,19 @@ from cuaug.codec import (
     load_codec,
     split_lines,
 )
+from cuaug.errors import DecodeError
 from cuaug.pipeline.thread_pool import NativeWork
 from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
+from cuaug.sources._shards import FileRanges
 
 __all__ = ["FileReads", "SampleRuns", "Times"]
 
 _READ, _RUN = 1, 2  # kinds of work
 _FILE_ROW = np.dtype(
-    [(name, np.int64) for name in ("path", "data", "size", "chunk", "offset")] + [("header", np.int32, 5)], align=True
+    [(name, np.int64) for name in ("path", "file", "begin", "header_crc", "data", "size", "chunk", "offset")]
+    + [("header", np.int32, 5)],
+    align=True,
 )
 
 
@@ -57,6 +61,8 @@ class _ReadWork(ctypes.Structure):
     _fields_ = (
         ("common", _Common),
         ("rows", ctypes.c_void_p),
+        ("rows_per_sample", ctypes.c_int64),
+        ("header_bytes", ctypes.c_int64),
         ("memory", ctypes.c_void_p),
         ("max_bytes", ctypes.c_int64),
         ("max_scans", ctypes.c_int64),
@@ -132,47 +138,61 @@ class Times:
 
 
 class FileReads:
-    """Reads files and parses the headers of JPEGs.
+    """Reads files or ranges of files, and parses the headers of JPEGs.
 
     Args:
-        data: paths to read, or bytes to parse; None for a sample that is neither.
+        data: n samples; those of type str are paths.
+        ranges: of the n samples, if they are ranges and no paths.
         max_bytes: larger files are not read.
         max_pixels: for the limit of work in a JPEG's scans.
     """
 
-    def __init__(self, data: Sequence[str | bytes | None], times: Times, max_bytes: int, max_pixels: int) -> None:
-        self._data, self._times = data, times
-        self._rows = np.zeros(len(data), dtype=_FILE_ROW)
-        names = [_encode_path(value) if isinstance(value, str) else None for value in data]
-        self._paths = (ctypes.c_char_p * len(data))(*names)  # keeps the names, too
-        self._rows["path"] = np.frombuffer(memoryview(self._paths).cast("B"), dtype=np.int64)
-        self._rows["data"] = [data_address(value) if type(value) is bytes else 0 for value in data]
-        self._rows["size"] = [len(value) if type(value) is bytes else 0 for value in data]
+    def __init__(
+        self, data: Sequence[Any], ranges: FileRanges | None, times: Times, max_bytes: int, max_pixels: int
+    ) -> None:
+        self._data, self._ranges, self._times = data, ranges, times
+        rows = self._rows = np.zeros((len(data), 1 if ranges is None else ranges.table.shape[1]), dtype=_FILE_ROW)
+        if ranges is None:
+            names = [_encode_path(value) if type(value) is str else None for value in data]
+            self._paths = (ctypes.c_char_p * len(data))(*names)  # keeps the names, too
+            rows["path"][:, 0] = np.frombuffer(memoryview(self._paths).cast("B"), dtype=np.int64)
+        else:
+            number, rows["begin"], rows["size"], rows["header_crc"] = np.moveaxis(ranges.table, -1, 0)
+            rows["file"] = np.where(number < 0, 0, address(ranges.states) + number * ranges.states.strides[0])
         self._memory = library.cuaug_file_memory_new()
         if self._memory is None:
             raise MemoryError("no memory to read files")
         weakref.finalize(self, library.cuaug_file_memory_delete, self._memory).atexit = False
-        max_work = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
-        rows = self._rows.ctypes.data
-        self._table = _ReadWork(times.common, rows, self._memory, min(max_bytes, sys.maxsize), MAX_SCANS, max_work)
+        self._table = _ReadWork(
+            times.common, rows.ctypes.data, rows.shape[1], 0 if ranges is None else ranges.header_bytes, self._memory,
+            min(max_bytes, sys.maxsize), MAX_SCANS, min(MAX_FULL_SCANS * max_pixels, sys.maxsize),
+        )  # fmt: skip
 
     @property
     def work(self) -> NativeWork:
         return NativeWork(_READ, self._table, len(self._data), self)
 
-    def finish(self) -> tuple[list[Any], NDArray[np.int32]]:
-        """Returns the data, and the fields of their JPEG headers, once the work has ended.
+    def finish(self) -> tuple[list[Any], NDArray[np.int32], dict[int, Any]]:
+        """Returns data, JPEG headers and labels, once the work has ended.
 
-        Each file that was read is (n,) uint8 of memory that several files share; paths of files that were not read
-        stay. Headers: (n, 5) as `jpeg_headers` returns them.
+        A file or image that was read is (n,) uint8 of memory that several files share; the other data stay. Headers:
+        (n, 5) as `jpeg_headers` returns them. Labels: of ranges, by position.
         """
         chunks = [_release(self._memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(self._memory))]
-        rows, data = self._rows, list(self._data)
-        read = np.flatnonzero((rows["path"] != 0) & (rows["data"] != 0))
-        places = zip(*(rows[name][read].tolist() for name in ("chunk", "offset", "size")), strict=True)
-        for i, (chunk, offset, size) in zip(read.tolist(), places, strict=True):
-            data[i] = chunks[chunk][offset : offset + size]
-        return data, rows["header"]
+        rows, data, labels = self._rows, list(self._data), dict[int, Any]()
+        complete = (rows["data"] != 0).all(axis=1)
+        headers = rows["header"][:, 0]
+        places = np.stack([rows[name] for name in ("chunk", "offset", "size")], axis=-1)[complete]
+        for i, parts in zip(np.flatnonzero(complete).tolist(), places.tolist(), strict=True):
+            image, *others = [chunks[chunk][offset : offset + size] for chunk, offset, size in parts]
+            if self._ranges is not None:
+                try:
+                    labels[i] = self._ranges.make_label(i, [part.tobytes() for part in others])
+                except (DecodeError, MemoryError):  # the source's `read` raises it again
+                    complete[i] = False
+                    continue
+            data[i] = image
+        return data, np.where(complete[:, None], headers, 0), labels
 
 
 class SampleRuns:

@@ -19,6 +19,7 @@ from cuaug.codec import (
     MultiChannelImage,
     jpegs_of,
     read_header,
+    read_jpeg_headers,
     read_picture,
 )
 from cuaug.decode_options import DecodeOptions
@@ -33,16 +34,19 @@ from cuaug.profiling.recorder import Clock
 from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources._shards import FileRanges
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath
 from cuaug.targets.names import TargetFormat
 from cuaug.transforms import Compose
 from cuaug.transforms.pictures import refuse_pictures
 
-__all__ = ["Item", "Reader"]
+__all__ = ["UNREAD", "Item", "Reader"]
 
 # Data that needs no further check.
 _COMMON_TYPES = bytes, np.ndarray, ClipRequest
+#: The data of a sample that `Reader.fetch` has not read yet.
+UNREAD = object()
 # The reader keeps the paths of the last samples, for errors, if the source cannot name them.
 _MAX_RECENT_PATHS = 4096
 
@@ -89,6 +93,7 @@ class Reader:
         self._clips = ClipReader(options, cache)
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
+        self._ranges_of = optional_method(source, "file_ranges") if cache is None else None
         has_path = optional_method(source, "path") is not None
         self._recent_paths = deque[tuple[int, str]](maxlen=0 if has_path else _MAX_RECENT_PATHS)
 
@@ -132,14 +137,19 @@ class Reader:
         return data, label
 
     @property
-    def only_names_files(self) -> bool:
-        """Whether `fetch` reads nothing, so that one thread fetches a batch in no time."""
-        return self.decoded is None and getattr(self.source, "gives_paths", False)
+    def reads_natively(self) -> bool:
+        """Whether `FileReads` reads the samples, without Python."""
+        return self._ranges_of is not None or (self.decoded is None and getattr(self.source, "gives_paths", False))
 
-    def file_reads(self, data: Sequence[Any], times: Times) -> FileReads | None:
-        """Native work that reads the paths in `data` and parses JPEGs; None if `data` has neither paths nor bytes."""
-        files = [value if type(value) is bytes or type(value) is str else None for value in data]
-        return FileReads(files, times, self._max_bytes, self._max_pixels) if any(files) else None
+    def file_ranges(self, indices: NDArray[np.int64]) -> FileRanges | None:
+        """Where the samples lie in open files; None if `fetch` gives their paths."""
+        return None if self._ranges_of is None else self._ranges_of(indices)
+
+    def file_reads(self, data: Sequence[Any], ranges: FileRanges | None, times: Times) -> FileReads | None:
+        """Native work that reads the ranges or the paths in `data`, and parses JPEGs; None if there are none."""
+        if ranges is None and not any(type(value) is str for value in data):
+            return None
+        return FileReads(data, ranges, times, self._max_bytes, self._max_pixels)
 
     def _read_file(self, index: int, path: str) -> bytes:
         """Reads a file that `file_reads` left over, or raises the reason."""
@@ -185,7 +195,7 @@ class Reader:
         indices: Sequence[int],
         data: Sequence[Any],
         labels: Sequence[Any],
-        headers: Sequence[Item | None],
+        jpegs: Sequence[Item | None],
         clock: Clock,
         draws: NDArray[np.float64] | None = None,
     ) -> tuple[list[Item | None], dict[int, DecodeError]]:
@@ -193,7 +203,7 @@ class Reader:
 
         Args:
             data: each sample's data, or the path of a file that could not be read at once, or None.
-            headers: of common JPEGs, else None.
+            jpegs: the items of common JPEGs that native code has parsed, else None.
             draws: (n, T) random numbers that choose the frames of clips, if the source has clips.
 
         Returns:
@@ -204,6 +214,7 @@ class Reader:
         """
         items: list[Item | None] = []
         errors: dict[int, DecodeError] = {}
+        jpegs = self._parse_jpegs(data, jpegs)
         for i, (index, value) in enumerate(zip(indices, data, strict=True)):
             item: Item | None = None
             try:
@@ -214,7 +225,7 @@ class Reader:
                     if type(value) is str:
                         clock.at("read", index)
                         value = self._read_file(index, value)
-                    item = self._make_item(index, value, labels[i], cast(EncodedImage | None, headers[i]), clock)
+                    item = self._make_item(index, value, labels[i], cast(EncodedImage | None, jpegs[i]), clock)
             except DecodeError as error:
                 errors[i] = error.with_traceback(None)  # the traceback has this frame, which holds the error
             except OSError as error:
@@ -224,18 +235,27 @@ class Reader:
             items.append(item)
         return items, errors
 
-    def _make_item(self, index: int, data: Any, label: Any, header: EncodedImage | None, clock: Clock) -> Item:
-        item: EncodedImage | DecodedImage | None = header
+    def _parse_jpegs(self, data: Sequence[Any], jpegs: Sequence[Item | None]) -> Sequence[Item | None]:
+        """Parses the JPEGs among bytes in one call."""
+        new = [i for i, value in enumerate(data) if type(value) is bytes and jpegs[i] is None]
+        if self._mode != "RGB" or not new:
+            return jpegs
+        parsed = read_jpeg_headers([data[i] for i in new], apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        found = dict(zip(new, parsed, strict=True))
+        return [found.get(i, jpeg) for i, jpeg in enumerate(jpegs)]
+
+    def _make_item(self, index: int, data: Any, label: Any, jpeg: EncodedImage | None, clock: Clock) -> Item:
+        item: EncodedImage | DecodedImage | None = jpeg
         if self._mode != "RGB":
             clock.at("decode", index)
             item = self._read_picture(data)
-        elif item is None:
+        else:
             clock.at("parse", index)
             if isinstance(data, (DecodedImage, DeviceImage)):
                 return data
-            if isinstance(data, np.ndarray) and data.ndim > 1:
+            if item is None and isinstance(data, np.ndarray) and data.ndim > 1:
                 item = DecodedImage(data, max_pixels=self._max_pixels)
-            else:
+            elif item is None:
                 check_bytes(memoryview(data).nbytes, self._max_bytes)
                 data = data if type(data) is bytes else bytes(data)
                 item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy)

@@ -111,14 +111,14 @@ class TaskSteps:
         for rows in tasks:
             self._workers.submit(partial(run, rows), self._priority)
 
-    def submit_native(self, work: NativeWork, then: Callable[[], None]) -> None:
-        """Runs native work, and `then()` after its last item."""
+    def submit_step(self, step: Callable[[], None], after: NativeWork | None = None) -> None:
+        """Runs `step()` on a worker thread; after the last item of some native work, if that is given."""
 
         def run() -> None:
             self.track_batch(self._workers)
-            self.run_step(then)
+            self.run_step(step)
 
-        self._workers.submit(run, self._priority, work)
+        self._workers.submit(run, self._priority, after)
 
     def run_step(self, step: Callable[[], None]) -> None:
         """Runs the next step, unless the job has failed or is cancelled; then it ends."""

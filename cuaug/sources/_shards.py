@@ -12,7 +12,11 @@ import threading
 import weakref
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cuaug._runtime.per_process import PerProcess
 from cuaug.errors import ArgumentError, SourceError
@@ -23,7 +27,7 @@ from cuaug.sources._index import Index, Stamp
 from cuaug.sources._labels import Decoders, parse_label_fields
 from cuaug.sources._repr import ReprMixin
 
-__all__ = ["Paths", "ShardedSource", "expand_paths"]
+__all__ = ["FileRanges", "Paths", "ShardedSource", "expand_paths"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -102,6 +106,25 @@ def _expand_range(text: str) -> list[str]:
     return [f"{value:0{width}d}" for value in range(first, last + step, step)]
 
 
+class FileRanges(NamedTuple):
+    """Where N samples lie in files that are open, for native code to read.
+
+    Attributes:
+        files: the open files; keep them until they are read.
+        states: (files, 4) int64: descriptor, size, and times of modification and change in ns, as when last verified.
+        table: (N, K, 4) int64: number of the file, -1 if only the source's `read` can read it; offset and size in
+            bytes; CRC-32 of the header before it. A sample's first range is its image, the others make its label.
+        header_bytes: size of these headers; 0: not checked.
+        make_label: (position, bytes of the label's ranges) -> label.
+    """
+
+    files: Sequence[Any]
+    states: NDArray[np.int64]
+    table: NDArray[np.int64]
+    header_bytes: int
+    make_label: Callable[[int, list[bytes]], Any]
+
+
 class ShardedSource(ReprMixin):
     """Base of a source whose samples lie in several files, each with an index.
 
@@ -171,23 +194,29 @@ class ShardedSource(ReprMixin):
         """
         return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size, header)
 
+    def _open_shards(self, shards: Iterable[int]) -> dict[int, _OpenFile]:
+        """Those of the shards that are open and verified."""
+        files = self._files.get()
+        opened = {shard: files.if_open(self.paths[shard]) for shard in set(shards)}
+        return {shard: file for shard, file in opened.items() if file is not None}
+
 
 class _OpenFile:
     """An open file descriptor, closed when its last reader releases this object."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._verified_state: tuple[int, int, int] | None = None
+        self.verified_state: tuple[int, int, int] | None = None
         weakref.finalize(self, os.close, fd).atexit = False  # threads may use it at exit
 
     def matches(self, stamp: Stamp) -> bool:
         """Whether the file has this stamp. Computes the stamp again only if size, mtime or ctime has changed."""
         status = os.fstat(self.fd)
         state = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        if state != self._verified_state:
+        if state != self.verified_state:
             if Stamp.of(self.fd) != stamp:
                 return False
-            self._verified_state = state
+            self.verified_state = state
         return True
 
 
@@ -198,6 +227,7 @@ class _OpenFiles:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._max_open = 1024 if limit == resource.RLIM_INFINITY else max(8, min(1024, limit // 4))
         self._files: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._all: weakref.WeakSet[_OpenFile] = weakref.WeakSet()  # those that a reader still uses, too
         self._lock = threading.Lock()
 
     def read(self, path: str, stamp: Stamp, offset: int, size: int, header: tuple[int, int]) -> bytes:
@@ -222,6 +252,14 @@ class _OpenFiles:
             )
         return data
 
+    def if_open(self, path: str) -> _OpenFile | None:
+        """A file that is open, unless readers use too many for it to be kept."""
+        with self._lock:
+            file = self._files.get(path)
+            if file is not None:
+                self._files.move_to_end(path)
+            return file if len(self._all) <= 2 * self._max_open else None
+
     def _open(self, path: str, stamp: Stamp) -> _OpenFile:
         with self._lock:
             file = self._files.get(path)
@@ -233,6 +271,7 @@ class _OpenFiles:
             raise _changed_error(path)
         with self._lock:
             self._files[path] = file
+            self._all.add(file)
             if len(self._files) > self._max_open:
                 self._files.popitem(last=False)
         return file

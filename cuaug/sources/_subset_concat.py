@@ -144,6 +144,12 @@ class SubsetSource(_CompositeSource):
     def _locate(self, index: int) -> tuple[Source, int]:
         return self.sources[0], int(self.indices[index])
 
+    @property
+    def file_ranges(self) -> Any:
+        """As the source's, if it has that."""
+        ranges_of = optional_method(self.sources[0], "file_ranges")
+        return None if ranges_of is None else lambda indices: ranges_of(self.indices[indices])
+
     @cached_method
     def fingerprint(self) -> str | None:
         fingerprints = self._fingerprints()

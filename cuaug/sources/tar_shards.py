@@ -7,7 +7,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cuaug.errors import DecodeError, SourceError
 from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
 from cuaug.sources._labels import Decoders, decode_field, decoder_for
-from cuaug.sources._shards import Paths, ShardedSource, expand_paths
+from cuaug.sources._shards import FileRanges, Paths, ShardedSource, expand_paths
 from cuaug.sources.files import EXTENSIONS
 
 __all__ = ["TarShards", "members"]
@@ -90,12 +90,53 @@ class TarShards(ShardedSource):
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
-        shard, row = self._locate(index)
-        values = {}
-        for name in self.fields:
-            field, data = self._read_field(name, shard, row)
-            values[name] = decode_field(field, data, decoder_for(field, self._decoders))
+        location = self._locate(index)
+        return self._make_label(index, (self._read_field(name, *location) for name in self.fields))
+
+    def _make_label(self, index: int, members: Iterable[tuple[str, bytes]]) -> Any:
+        """The label of (field's alternative, bytes) of each field."""
+        values = {
+            name: decode_field(field, data, decoder_for(field, self._decoders))
+            for name, (field, data) in zip(self.fields, members, strict=True)
+        }
         return values if self._is_dict else values[self.fields[0]] if self.fields else index
+
+    @property
+    def file_ranges(self) -> Callable[[NDArray[np.int64]], FileRanges] | None:
+        """Tells where samples lie, for native code to read as `read` does; None if labels need decoders of the user.
+
+        A shard that is not open yet has no ranges: `read` opens it.
+        """
+        changed = type(self).read is not TarShards.read or type(self).label is not TarShards.label
+        return None if self._decoders or changed else self._file_ranges
+
+    def _file_ranges(self, indices: NDArray[np.int64]) -> FileRanges:
+        numbers = indices.tolist()
+        locations = [self._locate(index) for index in numbers]
+        files = self._open_shards(shard for shard, _ in locations)
+        order = {shard: number for number, shard in enumerate(files)}
+        columns = [self._columns[name] for name in (self.image, *self.fields)]
+        table = [
+            [
+                (order.get(shard, -1) if by_shard[shard].field(row) else -1, *by_shard[shard].place(row))
+                for by_shard in columns
+            ]
+            for shard, row in locations
+        ]
+        states = [(file.fd, *(file.verified_state or ())) for file in files.values()]
+
+        def make_label(i: int, parts: list[bytes]) -> Any:
+            shard, row = locations[i]
+            fields = (column[shard].field(row) for column in columns[1:])
+            return self._make_label(numbers[i], zip(fields, parts, strict=True))
+
+        return FileRanges(
+            list(files.values()),
+            np.array(states, dtype=np.int64).reshape(-1, 4),
+            np.array(table, dtype=np.int64).reshape(len(numbers), len(columns), 4),
+            _BLOCK_BYTES,
+            make_label,
+        )
 
     def path(self, index: int) -> str:
         """shard.tar/member"""
@@ -109,8 +150,8 @@ class TarShards(ShardedSource):
         field = column.field(row)
         if not field:
             raise DecodeError(f"the sample has no field {name!r}")
-        offset, size = int(column.offsets[row]), int(column.sizes[row])
-        return field, self._read_range(shard, offset, size, (_BLOCK_BYTES, int(column.headers[row])))
+        offset, size, header = column.place(row)
+        return field, self._read_range(shard, offset, size, (_BLOCK_BYTES, header))
 
 
 class _Keys:
@@ -146,6 +187,10 @@ class _Column:
             self.offsets[rows], self.sizes[rows] = arrays["member_offset"][selected], arrays["member_size"][selected]
             self.headers[rows] = arrays["member_header"][selected]
             self._alternative[rows] = i
+
+    def place(self, row: int) -> tuple[int, int, int]:
+        """(offset, size, CRC-32 of the header) of a sample's field."""
+        return self.offsets.item(row), self.sizes.item(row), self.headers.item(row)
 
     @property
     def is_empty(self) -> bool:

@@ -2,7 +2,7 @@
 //           augmenting images. C interface of cuaug/pipeline/native_work.py, whose structures have the same fields.
 // Threads:  those of a `Pool`; an item is a sample, and writes its own rows alone.
 // Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu.py.
-// Tests:    tests/runtime/test_work_pool.py, tests/loader; under sanitizers: tests/kernels/test_pool_sanitized.py.
+// Tests:    tests/loader/test_native_work.py (also under ThreadSanitizer), tests/loader/test_native_tars.py.
 #pragma once
 #ifdef CUAUG_SIMULATED_NANOSECONDS
 #include <sys/prctl.h>
@@ -52,17 +52,22 @@ void begin(Worker& worker, const BatchWork& work, int64_t i, Stage stage, int64_
 
 // --- reading --------------------------------------------------------------------------------------------------------
 
+// A file, or a range of one.
 struct FileRow {
-    const char* path;           // null: `data` is there
-    const unsigned char* data;  // null if the file could not be read at once
+    const char* path;           // null: a range of `file`, or `data` is there
+    const OpenFile* file;       // null: a whole file
+    int64_t begin, header_crc;  // of the range
+    const unsigned char* data;  // null if it could not be read at once
     int64_t size;
-    int64_t chunk, offset;  // of `memory`, where the file is
+    int64_t chunk, offset;  // of `memory`, where the data are
     JpegHeader header;
 };
 
 struct ReadWork {
     BatchWork common;
-    FileRow* rows;
+    FileRow* rows;  // [n, rows_per_sample]: the image, then its labels' ranges
+    int64_t rows_per_sample;
+    int64_t header_bytes;  // before each range; 0: not checked
     FileMemory* memory;
     int64_t max_bytes;            // larger files are not read
     int64_t max_scans, max_work;  // as for read_jpeg_header
@@ -71,11 +76,17 @@ struct ReadWork {
 void read_item(void* table, int64_t i, Worker& worker) {
     const ReadWork& work = *static_cast<const ReadWork*>(table);
     if (work.common.is_cancelled()) return;
-    FileRow& row = work.rows[i];
+    FileRow& row = work.rows[i * work.rows_per_sample];
     const int64_t start = now();
     begin(worker, work.common, i, READ, start);
-    if (row.path) read_file(row.path, work.max_bytes, *work.memory, row.data, row.size, row.chunk, row.offset);
-    const int64_t middle = row.path ? now() : start;
+    for (FileRow* each = &row; each < &row + work.rows_per_sample; ++each) {
+        if (each->path)
+            read_file(each->path, work.max_bytes, *work.memory, each->data, each->size, each->chunk, each->offset);
+        else if (each->file)
+            read_range(*each->file, each->begin, each->size, work.header_bytes, uint32_t(each->header_crc),
+                       work.max_bytes, *work.memory, each->data, each->chunk, each->offset);
+    }
+    const int64_t middle = row.path || row.file ? now() : start;
     begin(worker, work.common, i, PARSE, middle);
     if (row.data) row.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
     // Python parses all other files, and counts the time.

@@ -1,7 +1,7 @@
-// Computes: whole files in memory: the files of a batch lie in a few chunks.
+// Computes: whole files and ranges of files in memory: the files of a batch lie in a few chunks.
 // Threads:  any; `FileMemory` locks.
-// Reference: POSIX open, fstat, read.
-// Tests:    tests/sources, tests/runtime/test_work_pool.py.
+// Reference: POSIX open, fstat, read, pread.
+// Tests:    tests/sources, tests/loader/test_native_work.py, tests/loader/test_native_tars.py.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,6 +15,8 @@
 #include <new>
 #include <utility>
 #include <vector>
+
+#include "cpu/crc32.h"
 
 namespace {
 
@@ -112,6 +114,8 @@ class FileMemory {
     int64_t used_ = 0;  // bytes of the last chunk
 };
 
+constexpr int64_t MAX_HEADER_BYTES = 512;  // of a tar
+
 // Reads a whole regular file. `data` stays null if it cannot be opened at once, is empty, has more than max_bytes, or
 // is incomplete.
 void read_file(const char* path, int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& size,
@@ -132,6 +136,45 @@ void read_file(const char* path, int64_t max_bytes, FileMemory& memory, const un
         if (to && size == status.st_size) data = to;
     }
     close(file);
+}
+
+// An open file, and the state that it had when its content was known to be good.
+struct OpenFile {
+    int64_t descriptor, size, modified, changed;  // in nanoseconds
+};
+
+bool is_unchanged(const OpenFile& file) {
+    const auto nanoseconds = [](const timespec& time) { return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec; };
+    struct stat status;
+    return !fstat(int(file.descriptor), &status) && status.st_size == file.size &&
+           nanoseconds(status.st_mtim) == file.modified && nanoseconds(status.st_ctim) == file.changed;
+}
+
+bool read_fully(const OpenFile& file, int64_t begin, int64_t size, unsigned char* to) {
+    for (int64_t done = 0; done < size;) {
+        const ssize_t came = pread(int(file.descriptor), to + done, size_t(size - done), begin + done);
+        if (came > 0)
+            done += came;
+        else if (came == 0 || errno != EINTR)
+            return false;
+    }
+    return true;
+}
+
+// Reads a range of a file. `data` stays null if it has more than max_bytes or is incomplete, if the file has changed,
+// or if the header_bytes before the range have another CRC-32. As in cuaug/sources/_shards.py, both checks come after
+// reading: the file may be overwritten at any moment.
+void read_range(const OpenFile& file, int64_t begin, int64_t size, int64_t header_bytes, uint32_t header_crc,
+                int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& chunk, int64_t& offset) {
+    unsigned char header[MAX_HEADER_BYTES];
+    data = nullptr;
+    if (size > max_bytes || header_bytes > MAX_HEADER_BYTES) return;
+    unsigned char* const to = memory.allocate(size, chunk, offset);
+    if (!to || !read_fully(file, begin, size, to) || !is_unchanged(file)) return;
+    if (header_bytes &&
+        (!read_fully(file, begin - header_bytes, header_bytes, header) || crc32(header, header_bytes) != header_crc))
+        return;
+    data = to;
 }
 
 }  // namespace

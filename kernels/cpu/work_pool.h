@@ -3,7 +3,7 @@
 //           return to Python once per task and once per finished piece of native work, however many items it has.
 // Threads:  any; `Pool` locks. Work of a lower priority number comes first, then work that was added earlier.
 // Reference: none.
-// Tests:    tests/runtime/test_work_pool.py, tests/kernels/test_pool_sanitized.py.
+// Tests:    tests/loader/test_native_work.py, also under ThreadSanitizer.
 #pragma once
 #include <unistd.h>
 

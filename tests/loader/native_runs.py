@@ -11,13 +11,19 @@ from cuaug.codec import DecodedImage as Decoded
 from cuaug.codec import EncodedImage, JpegIndex, Region
 from cuaug.pipeline.native_work import FileReads, SampleRuns, Times
 from cuaug.plan import Layout, Plan, Type
+from cuaug.sources._shards import FileRanges
 
 __all__ = ["Decoded", "Runs", "read", "run"]
 
 
-def read(data: Sequence[str | bytes | None], batch: int = 0, cancelled: NDArray[np.int64] | None = None) -> FileReads:
-    """Work that reads files and parses their headers."""
-    return FileReads(data, _times(len(data), batch, cancelled), 1 << 40, 1 << 30)
+def read(
+    data: Sequence[str | None],
+    batch: int = 0,
+    cancelled: NDArray[np.int64] | None = None,
+    ranges: FileRanges | None = None,
+) -> FileReads:
+    """Work that reads files or ranges of files, and parses their headers."""
+    return FileReads(data, ranges, _times(len(data), batch, cancelled), 1 << 40, 1 << 30)
 
 
 class Runs(SampleRuns):

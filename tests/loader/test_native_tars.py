@@ -1,0 +1,208 @@
+"""Tar samples read by native work: the same samples, labels, checks and errors as `TarShards.read`."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuaug import DecodeError, DecodeOptions, Loader
+from cuaug.sources import TarShards
+from cuaug.sources._shards import FileRanges
+from cuaug.sources._subset_concat import SubsetSource
+from tests.codec.images import JPEG, PNG
+from tests.loader.native_runs import read
+from tests.loader.test_native_work import finish
+from tests.sources import writers
+
+
+class InPython(TarShards):
+    """Its own `label` may be any code, so Python reads the samples."""
+
+    def label(self, index: int) -> Any:
+        return super().label(index)
+
+
+def write_tar(path: Path, members: list[tuple[str, bytes]]) -> str:
+    writers.write_tar(path, members)
+    return str(path)
+
+
+def write_shards(folder: Path, shards: int = 3, samples: int = 5) -> list[str]:
+    """Shards of JPEGs and PNGs, with class numbers."""
+    files = (JPEG, PNG)
+    return [
+        write_tar(
+            folder / f"{shard}.tar",
+            [
+                member
+                for i in range(samples)
+                for member in ((f"{i}.jpg", files[i % 2]), (f"{i}.cls", str(10 * shard + i).encode()))
+            ],
+        )
+        for shard in range(shards)
+    ]
+
+
+def open_all(source: TarShards) -> None:
+    for index in range(len(source)):
+        source.read(index)
+
+
+def read_natively(source: Any, indices: Sequence[int]) -> list[tuple[bytes, Any] | None]:
+    """(image, label) of each sample that native code reads, else None."""
+    ranges = source.file_ranges(np.array(indices))
+    finish(work := read([None] * len(indices), ranges=ranges))
+    data, headers, labels = work.finish()
+    for image, header in zip(data, headers, strict=True):
+        assert bool(header[3]) == (image is not None and image[:2].tobytes() == b"\xff\xd8")
+    return [None if image is None else (image.tobytes(), labels[i]) for i, image in enumerate(data)]
+
+
+@pytest.fixture
+def source(tmp_path):
+    source = TarShards(write_shards(tmp_path))
+    open_all(source)
+    return source
+
+
+def test_samples_equal_those_of_python(source):
+    indices = [14, 0, 3, 3, 7]
+    assert read_natively(source, indices) == [source.read(i) for i in indices]
+    assert read_natively(SubsetSource(source, [4, 9]), [1, 0]) == [source.read(9), source.read(4)]
+
+
+@pytest.mark.parametrize("label", [None, "json", ["cls", "txt;text", "npy"], "mask.png"])
+def test_labels_equal_those_of_python(tmp_path, label):
+    npy = io.BytesIO()
+    np.save(npy, np.arange(5))
+    labels = {"cls": b"7", "json": b'{"a": [1, 2]}', "txt": "\u00e9".encode(), "npy": npy.getvalue(), "mask.png": PNG}
+    members = [(f"a.{field}", data) for field, data in labels.items()]
+    path = write_tar(tmp_path / "a.tar", [("a.jpg", JPEG), *members, ("b.jpg", JPEG), ("b.text", b""), ("b.cls", b"1")])
+    source = TarShards(path, label=label)
+    open_all(TarShards(path, label=None))
+    source._files.get()._open(source.paths[0], source._stamps[0])
+    ((image, found), missing) = read_natively(source, [0, 1])
+    expected_image, expected = source.read(0)
+    assert image == expected_image
+    np.testing.assert_equal(found, expected)
+    if label is not None:  # the second sample lacks a field
+        assert missing is None
+        with pytest.raises(DecodeError, match="no field"):
+            source.read(1)
+
+
+def test_shards_that_are_not_open_are_left_to_python(tmp_path):
+    source = TarShards(write_shards(tmp_path))
+    source.read(6)
+    assert [found is not None for found in read_natively(source, range(15))] == [5 <= i < 10 for i in range(15)]
+
+
+def test_code_of_the_user_decides_about_labels(tmp_path):
+    paths = write_shards(tmp_path)
+    assert TarShards(paths, decoders={"cls": int}).file_ranges is None
+    assert InPython(paths).file_ranges is None
+
+
+def test_files_in_use_are_limited(source):
+    """Batches keep their files open until they are read: beyond half of the limit, Python reads."""
+    files = source._files.get()
+    files._max_open = 1
+    assert read_natively(source, [0]) == [None]
+    files._max_open = 2
+    assert read_natively(source, [0]) == [source.read(0)]
+
+
+@pytest.mark.parametrize("change", ["mtime", "ctime", "content", "truncated"])
+def test_a_file_that_changes_is_left_to_python(source, change):
+    ranges = source.file_ranges(np.array([0, 1, 12]))
+    path = source.paths[0]
+    status = os.stat(path)
+    if change == "mtime":
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    elif change == "ctime":
+        os.chmod(path, status.st_mode ^ 0o010)
+    elif change == "content":
+        with open(path, "r+b") as file:
+            file.seek(600)
+            file.write(b"other")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    else:
+        os.truncate(path, 700)
+    finish(work := read([None] * 3, ranges=ranges))
+    data, _, labels = work.finish()
+    assert [value is None for value in data] == [True, True, False] and labels == {2: 22}
+
+
+def test_an_overwritten_header_is_an_error_of_its_sample(tmp_path):
+    """The file keeps its size, time, beginning and end: only the header's checksum tells."""
+    path = write_tar(tmp_path / "a.tar", [(f"{i}.jpg", JPEG + bytes(9000)) for i in range(6)])
+    with Loader(
+        source := TarShards(path, label=None), batch_size=6, device="cpu", on_error="skip", stack=False
+    ) as loader:
+        list(loader)
+        status, offset = os.stat(path), int(source._columns[source.image][0].offsets[2]) - 512
+        assert 4096 < offset < status.st_size - 16_384
+        time.sleep(0.01)  # file systems store time in steps of milliseconds
+        with open(path, "r+b") as file:
+            file.seek(offset)
+            file.write(b"9")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        for _ in range(2):  # Python verifies the file's new state; in the second epoch native code reads the others
+            assert next(iter(loader)).indices.tolist() == [0, 1, 3, 4, 5]
+    assert [found is None for found in read_natively(source, range(6))] == [i == 2 for i in range(6)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=512, max_size=512), st.binary(max_size=3000), st.integers(0, 2**32 - 1))
+def test_headers_are_checked_by_their_crc_32(tmp_path_factory, header, data, wrong):
+    path = tmp_path_factory.mktemp("crc") / "file"
+    path.write_bytes(header + data)
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        state = np.array([[file.fileno(), status.st_size, status.st_mtime_ns, status.st_ctime_ns]])
+        crc = zlib.crc32(header)
+        rows = [(0, 512, len(data), crc), (0, 512, len(data), wrong), (0, 512, len(data) + 1, crc), (-1, 0, 0, 0)]
+        ranges = FileRanges([file], state, np.array(rows)[:, None], 512, lambda i, parts: i)
+        finish(work := read([None] * 4, ranges=ranges))
+        found = [None if value is None else value.tobytes() for value in work.finish()[0]]
+        assert found == [data, data if wrong == crc else None, None, None]
+        finish(work := read([None] * 4, ranges=ranges._replace(header_bytes=0)))
+        assert [value is not None for value in work.finish()[0]] == [True, True, False, False]
+
+
+def batches_and_errors(source: TarShards, **options: Any) -> tuple[list[Any], list[str]]:
+    """Two epochs, the second with open shards."""
+    errors: list[str] = []
+    found = []
+    with Loader(
+        source, batch_size=4, shuffle=True, seed=1, device="cpu", on_error="skip", stack=False, threads=2, **options
+    ) as loader:
+        for _ in range(2):
+            for batch in loader:
+                images = [image.numpy().tobytes() for image in batch.images]
+                found.append((images, batch.labels, batch.indices.tolist()))
+    return found, errors
+
+
+def test_batches_and_errors_equal_those_of_python(tmp_path, caplog):
+    good = [member for i in range(7) for member in ((f"{i}.jpg", (JPEG, PNG)[i % 2]), (f"{i}.cls", b"%d" % i))]
+    bad = [("x.jpg", JPEG), ("x.cls", b"cat"), ("y.jpg", JPEG), ("z.cls", b"1"), ("v.jpg", b""), ("v.cls", b"2")]
+    bad += [("w.jpg", JPEG[: len(JPEG) // 2]), ("w.cls", b"3"), ("u.jpg", b"\xff\xd8" + bytes(30_000)), ("u.cls", b"4")]
+    paths = [write_tar(tmp_path / "a.tar", good), write_tar(tmp_path / "b.tar", bad)]
+    found, messages = [], []
+    for kind in (TarShards, InPython):
+        caplog.clear()
+        found.append(batches_and_errors(kind(paths), decode=DecodeOptions(max_bytes=20_000)))
+        messages.append(sorted(record.message for record in caplog.records if "skipped" in record.message))
+    assert str(found[0]) == str(found[1])
+    assert messages[0] == messages[1] and len(messages[0]) == 6
