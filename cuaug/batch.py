@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "ClipFrames", "collate", "each_tensor", "empty_labels"]
 
 _MISSING: Any = object()
-# What a batch knows besides its images and labels. `digest` and `paths` are computed on first use.
+# Attributes of a batch besides its images and labels. `digest` and `paths` are computed on first use.
 _FIELDS = ("indices", "valid", "epoch", "params", "digest", "paths", "normalization", "clips")
 
 
@@ -51,7 +51,7 @@ class Batch(tuple[torch.Tensor, Any]):
 
     Attributes:
         images: (N, C, H, W) on the loader's device. With V views (N, V, C, H, W); with views of several sizes a tuple
-            of these, one per size. With `stack=False` a list of N images (C, H, W).
+            of one such tensor per size. With `stack=False` a list of N images (C, H, W).
         labels: the labels merged by `collate`, usually a tensor (N, ...), on the loader's `labels_device`.
         indices: (N,) int64 on the CPU, the samples' indices in the source.
         valid: (N,) bool on the CPU. False for padding (`last_batch="pad"`) and for replacements of damaged samples
@@ -128,7 +128,7 @@ class Batch(tuple[torch.Tensor, Any]):
         return batch
 
     def _fields_given(self) -> dict[str, Any]:
-        """The attributes besides images and labels, as keyword arguments; what is not computed yet stays so."""
+        """The attributes besides images and labels, as keyword arguments. Computes none."""
         given = {name: self.__dict__.get(name, self.__dict__.get(f"_{name}")) for name in _FIELDS}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Which values are images, and of which kind: PIL images, arrays, tensors, and torchvision's tv_tensors."""
+"""Recognizes images and their kinds: PIL images, arrays, tensors, and torchvision's tv_tensors."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ _TYPES = {
 }
 _DTYPES = {value: key for key, value in _TYPES.items()}
 
-# From this size on glibc maps fresh memory for each allocation, and the kernel clears it page by page at the first
-# write, which takes longer than the augmentation. Smaller allocations reuse freed memory.
+# glibc maps fresh memory for allocations of this size and more. The kernel clears each page at its first write, which
+# takes longer than the augmentation. Smaller allocations reuse freed memory.
 _MAPPED_BYTES = 32 << 20
 
 Function = TypeVar("Function", bound=Callable[..., Any])

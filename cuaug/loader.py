@@ -336,7 +336,7 @@ class Loader(DataLoaderAttributes):
             agreement.end(number)
 
     def _describe(self) -> dict[str, Any]:
-        """What must be equal on all ranks when an iteration begins."""
+        """The settings that must be equal on all ranks when an iteration begins."""
         return self._progress.describe() | {"batch_size": self.batch_size, "last_batch": self.last_batch}
 
     def _load_one(self, epoch: Epoch, rank_slice: RankSlice) -> Batch:

@@ -1,4 +1,4 @@
-"""Arguments and attributes of other libraries' loaders, and what replaces them in a `Loader`."""
+"""Arguments and attributes of other libraries' loaders, and their counterparts in a `Loader`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The ranks of torch.distributed agree on what they load, through its key-value store.
+"""The ranks of torch.distributed agree on their samples, through its key-value store.
 
 The store works with every backend, also where the group has NCCL only, and a wait can end: a collective could not. Each
-rank writes what it is about to load; rank 0 compares, and writes the verdict for all.
+rank writes a description of its next samples; rank 0 compares them, and writes the verdict for all.
 
-    cuaug/<start>/<loader>/<iteration>/<rank>    what a rank is about to load, as JSON
+    cuaug/<start>/<loader>/<iteration>/<rank>    a rank's description, as JSON
     cuaug/<start>/<loader>/<iteration>/verdict   rank 0's: empty, or why the iteration must not begin
     cuaug/<start>/<loader>/<iteration>/failed    why a rank gave up waiting
     cuaug/<start>/<loader>/<iteration>/left      a rank left the iteration before its end
@@ -129,7 +129,7 @@ class SharedSeed:
 
 
 class RankAgreement:
-    """Compares what the ranks are about to load at the beginning of each iteration of a loader.
+    """Compares the ranks' descriptions at the beginning of each iteration of a loader.
 
     It does nothing where the loader's rank and world size are not those of torch.distributed.
     """
@@ -202,7 +202,7 @@ class RankAgreement:
         )
 
     def _judge(self, store: _Store, key: str, own: Mapping[str, Any]) -> str:
-        """On rank 0: empty, or what keeps the iteration from beginning."""
+        """On rank 0: empty, or the reason why the iteration must not begin."""
         keys = [f"{key}/{rank}" for rank in range(self._world_size)]
         end = time.monotonic() + WAIT_SECONDS
         while not store.has(*keys):

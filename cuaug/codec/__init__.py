@@ -41,7 +41,7 @@ _pillow.py         decoding with Pillow
 masks.py           masks as class numbers, with Pillow
 picture.py         images that are not 8-bit RGB: PNG, TIFF and NPY as stored, other formats with Pillow
 tiff_pixels.py     TIFF samples as stored
-loss.py            what a file loses in 8 bits
+loss.py            information that a file loses in 8 bits
 tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
 jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG
 jpeg_index.py      the JPEG index: entry points, in a file that processes share

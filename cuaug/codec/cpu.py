@@ -24,7 +24,7 @@ _SHRINK_AFTER = 256
 
 
 class DecodeResult(NamedTuple):
-    """Decoded pixels: (h, w, 3) uint8 RGB, or (T, h, w, 3) of a clip, and what decoded them."""
+    """Decoded pixels: (h, w, 3) uint8 RGB, or (T, h, w, 3) of a clip, and the decoder's name."""
 
     pixels: NDArray[np.uint8]
     decoded_by: str
@@ -40,10 +40,10 @@ class CpuDecoder:
             somewhat faster; colours at sharp edges then differ by up to 24 levels.
 
     Attributes:
-        decoded_by: what decoded the last image: "cpu" (nvImageCodec), "pillow", or "source" for pixels that came
+        decoded_by: decoder of the last image: "cpu" (nvImageCodec), "pillow", or "source" for pixels that came
             decoded.
         cropped: whether a JPEG crop was decoded, found by restart markers or an index.
-        lines: what the image libraries printed about the last image.
+        lines: lines that the image libraries printed about the last image.
     """
 
     def __init__(self, *, fancy_upsampling: bool = True) -> None:

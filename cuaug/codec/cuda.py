@@ -24,8 +24,8 @@ _AMPLE_BYTES = 2 << 30
 class CudaDecoder:
     """Decodes batches of whole images into device memory. One thread uses it.
 
-    The GPU decodes JPEGs, without a silent fallback: a JPEG that fails is tried once more, after torch has freed the
-    memory that it caches if little is left, and then decoded on the CPU, with the pixels of `CpuDecoder`.
+    The GPU decodes JPEGs, without a silent fallback. A JPEG that fails is tried once more; if little memory is left,
+    torch frees its cached memory first. The CPU decodes a JPEG that fails again, with the pixels of `CpuDecoder`.
 
     Args:
         device_id: the CUDA device.

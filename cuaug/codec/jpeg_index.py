@@ -130,7 +130,7 @@ class JpegIndex:
         return bool(error or is_full or state == _UNUSABLE)
 
     def report(self) -> None:
-        """Logs what this process found wrong with the index's file, once each."""
+        """Logs each fault that this process found in the index's file, once."""
         if self._handle is None:
             return
         _, size, _, damaged, error, is_full, state = self._values()

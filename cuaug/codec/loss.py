@@ -1,4 +1,4 @@
-"""What a file loses in 8 bits: depth, bands, pages and frames; and one log line about alpha that is dropped.
+"""Finds the depth, bands, pages and frames that a file loses in 8 bits; logs dropped alpha once.
 
 Not counted: the second picture of an MPO, a preview; smaller copies and transparency masks in a TIFF; the colours of
 CMYK. A file that is damaged where we look loses nothing: its decoder names the damage.

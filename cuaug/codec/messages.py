@@ -66,7 +66,7 @@ class MessageLog:
         """Log once that the CPU decoded JPEGs of a batch for the GPU; and once that it decoded all of a batch.
 
         Args:
-            name: of one of these samples.
+            name: name of one such sample.
             fallbacks: their number.
             decoded: number of JPEGs of the batch that the GPU decoded.
             cause: why the GPU failed.

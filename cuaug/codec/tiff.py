@@ -138,13 +138,13 @@ def count_pages(data: bytes) -> int:
                 break
             is_page = not directory.value(_SUBFILE_TYPE, 0) & 5
             pages, at = pages + (is_page or not pages), directory.next
-    except (DecodeError, StructError, OverflowError):  # what follows is no directory
+    except (DecodeError, StructError, OverflowError):  # no directory follows
         pass
     return pages
 
 
 def tiff_loss(data: bytes) -> str:
-    """What 8-bit RGB would lose of the first page's samples: "16-bit samples"; "" for nothing.
+    """The loss of the first page's samples in 8-bit RGB, such as "16-bit samples"; "" without a loss.
 
     Damaged tags lose nothing: Pillow names the damage. Signed, float and wider samples are refused when they are
     decoded: no 8 bits can be chosen of them.

@@ -77,7 +77,7 @@ class VideoDecoder:
     def _run(
         self, file: str | bytes, index: VideoIndex, wanted: Sequence[int], take: Callable[[_Decoding, Any], Any]
     ) -> dict[int, Any]:
-        """What `take` returns for each wanted frame, by timestamp."""
+        """The results of `take` for the wanted frames, by timestamp."""
         av = require_module("av", "video")
         with open_container(file) as container:
             stream = video_stream(container)
@@ -117,7 +117,7 @@ class _Decoding:
     out, and no frame of that run counts while one is.
 
     Attributes:
-        found: what `take` returned for the wanted frames, by timestamp.
+        found: results of `take` for the wanted frames, by timestamp.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class _Decoding:
         """A timestamp to seek to: the first packet follows."""
         if "mov" in self._container.format.name:  # frames that an edit list leaves out have any timestamp
             return -_FAR
-        return min(int(self._index.pts[0]), 0)  # other containers cannot seek to what is not in the file
+        return min(int(self._index.pts[0]), 0)  # other containers cannot seek beyond the file's frames
 
     def _frames(self, key: int) -> Iterator[Any]:
         """Frames from a key frame on, in the order of presentation; fills `_doubtful`."""

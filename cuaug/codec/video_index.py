@@ -123,7 +123,7 @@ def open_container(file: str | bytes) -> Any:
     _limit_allocations()
     options = {"skip_frame": "all", "protocol_whitelist": "file", "format_whitelist": _FORMATS}
     try:
-        # "file:", or FFmpeg takes what precedes a colon in the path as a protocol. BytesIO copies no bytes.
+        # "file:", or FFmpeg takes the path up to a colon as a protocol. BytesIO copies no bytes.
         opened: Any = f"file:{file}" if isinstance(file, str) else io.BytesIO(file)
         container = av.open(opened, options=options | {"max_pixels": str(MAX_PIXELS)}, metadata_errors="ignore")
     except av.FFmpegError as error:

@@ -20,7 +20,7 @@ __all__ = ["DEFAULT_SHARED_BYTES", "Launch", "plan_launches", "scratch_bytes"]
 
 #: Shared memory of a block that every GPU grants without opting in.
 DEFAULT_SHARED_BYTES = 48 << 10
-# What a block may take beyond that. Every GPU from Ampere on grants 99 KiB or more, Turing 64.
+# A block may take up to this on request. Every GPU from Ampere on grants 99 KiB or more, Turing 64.
 _MAX_SHARED_BYTES = 100 << 10
 
 

@@ -47,7 +47,7 @@ def crop_error(table: PassTable, chosen: Indices, window: Indices) -> TransformE
 
 
 def uncut_window(sizes: tuple[Indices, Indices], chosen: Indices, sides: Indices) -> Indices:
-    """(4, N) top, left, height and width of what is left of the images.
+    """(4, N) top, left, height and width of the windows left of the images.
 
     Args:
         sizes: (N,) heights and widths.

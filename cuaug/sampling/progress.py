@@ -39,7 +39,7 @@ def open_seed(seed: int | None, rank: int, world_size: int) -> int | SharedSeed:
 
 
 class Progress:
-    """The next epoch, the position in it, and what the loop has received.
+    """The next epoch, the position in it, and the samples that the loop has received.
 
     Args:
         sampler: the order of each epoch.
@@ -126,7 +126,7 @@ class Progress:
         return Epoch(number, self.seed, order, repeats=self.sampler.repeats)
 
     def describe(self) -> dict[str, Any]:
-        """What the next iteration loads, for people to read; equal on all ranks."""
+        """Describes the next iteration's samples for readers of messages; equal on all ranks."""
         epoch = self.next_epoch()
         return {
             "the epoch": epoch.number,

@@ -17,7 +17,7 @@ __all__ = ["TargetConversion", "map_types"]
 
 
 class TargetConversion(NamedTuple):
-    """What targets become at the end of a chain.
+    """The form of targets at the end of a chain.
 
     Attributes:
         box_format: format of all boxes; None: their own.

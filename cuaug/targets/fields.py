@@ -105,7 +105,7 @@ class Field:
         name: the target's path in the label, for errors.
         array: the user's value as a NumPy array.
         count: number of instances, the length of the first axis; None: the target has no instances.
-        is_typed: whether the value is a tv_tensor, whose type says what it is.
+        is_typed: whether the value is a tv_tensor, whose type names its kind.
     """
 
     count: int | None = None

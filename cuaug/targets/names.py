@@ -1,4 +1,4 @@
-"""What the names of a label's values say: which move, which stay, and which belong to instances.
+"""Classifies a label's values by name: which move, which stay, and which belong to instances.
 
 A value that may describe geometry, but whose name does not say so, is refused: it would stay in place while its image
 moves.
@@ -181,7 +181,7 @@ def _is_size(value: tuple[Any, ...]) -> bool:
 
 
 def unknown_geometry(key: Any, value: Any, size: Size | None) -> str | None:
-    """What a value in a label describes, and the remedy, if its name does not say that it moves; else None.
+    """The geometry that a badly named value may describe, and the remedy; else None.
 
     Args:
         key: its key in a dict, or position in a tuple.
@@ -263,7 +263,7 @@ def _has_rows(value: Any) -> bool:
 
 
 def _picture(value: Any, size: Size | None) -> str | None:
-    """What an image or an array of the image's size is, in words; None: the value is neither."""
+    """Names a value that is an image, or an array of the image's size; None: it is neither."""
     type_ = type(value)
     if type_ in (int, float, str, bool, type(None), list, tuple, dict):
         return None

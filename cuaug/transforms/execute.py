@@ -92,8 +92,8 @@ def run_segments(
     """Run all segments of a chain but the first.
 
     Args:
-        stacks: the first segment's images, (N + extra, C, H, W); several stacks for views of several sizes. Of clips
-            N and `extra` count frames, of which `trace.frames` make a clip.
+        stacks: the first segment's images, (N + extra, C, H, W); several stacks for views of several sizes. For clips
+            N and `extra` count frames; `trace.frames` frames make a clip.
         targets: N + extra targets, or None.
         target_format: the keyword arguments of `Targets`.
         rng: the random numbers of the N + extra samples, after the first segment; it advances.

@@ -134,7 +134,7 @@ _RENAMED = {
 
 
 def foreign_transform(transform: Any) -> str | None:
-    """What to use in place of another library's transform; None: it belongs to none of these libraries.
+    """The substitute for another library's transform; None: it belongs to none of these libraries.
 
     They draw once for the whole batch, or take images of other types.
     """

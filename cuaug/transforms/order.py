@@ -32,7 +32,7 @@ class _Step(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What earlier transforms made of the values.
+    """The range and type of the values after the earlier transforms.
 
     Attributes:
         normalized: the `Normalize` after which they are.
