@@ -29,7 +29,7 @@ from cuaug.errors import (
 )
 
 if TYPE_CHECKING:
-    from cuaug import cache, functional, sources, transforms
+    from cuaug import cache, functional, ray, sources, transforms
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
     from cuaug.commands import prepare
@@ -64,6 +64,7 @@ __all__ = [
     "decode",
     "functional",
     "prepare",
+    "ray",
     "show",
     "sources",
     "transforms",
@@ -73,6 +74,7 @@ _MODULES = {
     "cache": "cuaug.cache",
     "functional": "cuaug.functional",
     "prepare": "cuaug.commands.prepare",
+    "ray": "cuaug.ray",
     "sources": "cuaug.sources",
     "transforms": "cuaug.transforms",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -20,16 +19,11 @@ from cuaug.arguments import integer
 from cuaug.codec import MessageLog, read_header, thread_decoder
 from cuaug.decode_options import DecodeOptions, open_options
 from cuaug.device import resolve_device
-from cuaug.devices import first_size_mismatch
 from cuaug.errors import ArgumentError, DecodeError, SourceError, TransformError
 from cuaug.limits import check_bytes
-from cuaug.pipeline.buffer_pool import SeparateBuffers
-from cuaug.pipeline.config import BatchConfig, choose
-from cuaug.pipeline.cpu import CpuPipeline
 from cuaug.pipeline.pipeline import Pipeline
-from cuaug.pipeline.reader import Reader
-from cuaug.plan import MAX_CHANNELS, Layout, Plan, Where
-from cuaug.profiling.recorder import Recorder
+from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
+from cuaug.plan import Layout, Plan, Where
 from cuaug.remote.urls import is_url
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
@@ -43,11 +37,6 @@ EncodedInput: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryvie
 Region: TypeAlias = Sequence[int]
 Chain: TypeAlias = Sequence[Transform] | Transform
 Mode: TypeAlias = Literal["RGB", "L", "RGBA", "unchanged"]
-
-# A first batch of this size fixes the GPU decoder's split; larger ones open it anew.
-_GPU_BATCH = 64
-# Image sizes for which a chain that makes one size of all images is recognised.
-_PROBES = np.array([[480, 640, 517, 389], [640, 480, 389, 389]])
 
 
 @overload
@@ -138,13 +127,13 @@ def decode(
         return _decode_here(inputs.read(0)[0], regions, options)
 
     chain = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
-    stack = transforms is not None and (not _is_plain(chain) or (not is_one and _makes_one_size(chain)))
+    stack = transforms is not None and (not is_plain(chain) or (not is_one and makes_one_size(chain)))
     seed, epoch = draw_seed(chain.generator)
     whole = chain if regions is None else Compose([regions, chain])
     # The memory format of decoders, which takes a copy less.
     layout = Layout.HWC if transforms is None else Layout.CHW
-    config = _config(inputs, whole, options, chosen, stack=stack, layout=layout)
-    pipeline = _shared_pipeline(chosen, threads, options).with_config(config)
+    config = call_config(inputs, whole, options, chosen, stack=stack, layout=layout)
+    pipeline = shared_pipeline(chosen, threads, options).with_config(config)
     images = _run(
         pipeline, Epoch(epoch, seed, np.arange(len(inputs))), is_one, apart=not stack and options.mode == "unchanged"
     )
@@ -299,75 +288,14 @@ def _as_list(transforms: Chain | None) -> list[Transform]:
     return [] if transforms is None else list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 
-def _is_plain(chain: Compose) -> bool:
-    """Whether a chain makes one image of each, without batch transforms."""
-    return len(chain.segments) == 1 and chain.views == 1
-
-
-def _makes_one_size(chain: Compose) -> bool:
-    """Whether images of all sizes come out in one, as planned for a few sizes."""
-    # A crop may need larger images, and numbers per channel as many channels.
-    for channels, scale in itertools.product([3, *range(1, MAX_CHANNELS + 1)], (1, 8)):
-        plan = Plan(*(scale * _PROBES), channels=channels)
-        try:
-            chain.plan(plan, SampleRNG(0, 0, np.arange(len(plan))))
-        except TransformError:
-            continue
-        return first_size_mismatch(np.array(plan.sizes), 1) is None
-    return True  # the run raises the same error
-
-
 @functools.lru_cache(maxsize=16)
 def _device(device: str | torch.device | None, environment: str | None) -> torch.device:
     """The device; asking CUDA each time would take longer than decoding."""
     return resolve_device(device)
 
 
-def _config(
-    source: Any,
-    chain: Compose,
-    options: DecodeOptions,
-    device: torch.device,
-    *,
-    stack: bool,
-    layout: Layout = Layout.CHW,
-    max_images: int = 1,
-) -> BatchConfig:
-    return BatchConfig(
-        reader=Reader(source, options, on_gpu=device.type != "cpu"),
-        transforms=chain,
-        target_type=None,
-        layout=layout,
-        stack=stack,
-        fancy_upsampling=options.fancy_upsampling,
-        index_bytes=0,
-        load_hint=options.load_hint,
-        decode_threads=options.decode_threads,
-        prefetch=1,
-        max_pixels=options.max_pixels,
-        max_images=max_images,
-        on_error="raise",
-        collate=list,
-    )
-
-
-@functools.lru_cache(maxsize=8)
-def _shared_pipeline(device: torch.device, threads: int | None, options: DecodeOptions) -> Pipeline:
-    """The threads and decoders that all calls with these arguments share."""
-    runtime = choose(device.type, 1, threads, 1)
-    config = _config(_Inputs([b""]), Compose([]), options, device, stack=False, max_images=_GPU_BATCH)
-    if device.type == "cpu":
-        pipeline = CpuPipeline(config, Recorder(runtime), runtime.threads, thread_name="cuaug-decode")
-        pipeline.buffer_pool = SeparateBuffers()
-        return pipeline
-    from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
-
-    return CudaPipeline(config, Recorder(runtime), runtime.threads, device)
-
-
 def _forget() -> None:
-    """In a forked child, whose parent has the threads."""
-    _shared_pipeline.cache_clear()
+    """In a forked child, whose parent has the device."""
     _device.cache_clear()
 
 

@@ -25,14 +25,23 @@ class Epoch:
         seed: the loader's seed.
         order: (n,) sample indices, in order.
         repeats: whether `order` may hold an index more than once.
+        keys: (n,) RNG keys of the samples; None: from the indices.
 
     Attributes:
         indices: `order`.
     """
 
-    def __init__(self, number: int, seed: int, order: NDArray[np.int64], *, repeats: bool = False) -> None:
+    def __init__(
+        self,
+        number: int,
+        seed: int,
+        order: NDArray[np.int64],
+        *,
+        repeats: bool = False,
+        keys: NDArray[np.int64] | None = None,
+    ) -> None:
         self.number, self.seed, self.indices = number, seed, order
-        self._keys = _keys(order) if repeats else order
+        self._keys = keys if keys is not None else _keys(order) if repeats else order
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -12,6 +12,7 @@ import torch
 import cuaug
 from cuaug import decoding
 from cuaug import transforms as T
+from cuaug.pipeline import shared
 from cuaug.pipeline.config import choose
 from cuaug.pipeline.cuda import CudaPipeline
 from cuaug.profiling.recorder import Recorder
@@ -22,20 +23,20 @@ def on_gpu(fake, monkeypatch):
     """Makes `decode(device="cuda")` use the CUDA pipeline with fakes."""
     made = {}
 
-    def shared(device: torch.device, threads: int | None, options: cuaug.DecodeOptions) -> CudaPipeline:
+    def on_fakes(device: torch.device, threads: int | None, options: cuaug.DecodeOptions) -> CudaPipeline:
         key = threads, options
         if key not in made:
-            config = decoding._config(
-                decoding._Inputs([b""]), T.Compose([]), options, device, stack=False, max_images=decoding._GPU_BATCH
+            config = shared.call_config(
+                decoding._Inputs([b""]), T.Compose([]), options, device, stack=False, max_images=shared.GPU_BATCH
             )
             runtime = replace(choose("cpu", 1, 2, 1), device="cuda")
             made[key] = CudaPipeline(config, Recorder(runtime), 2, torch.device("cpu"))
         return made[key]
 
     monkeypatch.setattr(decoding, "_device", lambda device, _: torch.device("cuda" if device == "cuda" else "cpu"))
-    own = decoding._shared_pipeline
+    own = shared.shared_pipeline
     monkeypatch.setattr(
-        decoding, "_shared_pipeline", lambda device, *key: (shared if device.type == "cuda" else own)(device, *key)
+        decoding, "shared_pipeline", lambda device, *key: (on_fakes if device.type == "cuda" else own)(device, *key)
     )
     yield made
     for pipeline in made.values():

@@ -1,0 +1,318 @@
+"""`Augment`: images in columns of batches, decoded and augmented. For Ray Data, which this module does not import.
+
+dataset = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
+settings = {"transforms": chain, "key": "path", "out": "image"}
+dataset = dataset.map_batches(cuaug.ray.Augment, fn_constructor_kwargs=settings, concurrency=8, batch_size=64)
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug._runtime.fork import renew_after_fork
+from cuaug.arguments import flag, integer, one_of
+from cuaug.batch import Batch
+from cuaug.decode_options import DecodeOptions, open_options
+from cuaug.device import resolve_device
+from cuaug.errors import ArgumentError, DecodeError, TransformError
+from cuaug.pipeline.failures import OnError
+from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
+from cuaug.remote.urls import is_url
+from cuaug.sampling import Epoch, RankSlice
+from cuaug.transforms import Compose, Transform
+from cuaug.transforms.base import BatchFunction
+
+__all__ = ["Augment", "draw_keys"]
+
+log = logging.getLogger("cuaug")
+
+Column = Any  # (n, ...) array, or a list of n values
+_CHANNELS = {"L": 1, "RGBA": 4}
+_BLACK_SIDE = 1024
+
+
+class Augment:
+    """Decodes and augments the images in a column, for `Dataset.map_batches` with Ray's default batch format.
+
+    A row's random numbers depend only on the seed, the epoch and the row's key, not on its position, batch, worker or
+    attempt. A retried task and a differently partitioned data set give the same bits. Rows with equal keys have equal
+    draws. A row with the integer key k has the draws of sample k of a `cuaug.Loader` with this seed and epoch.
+
+    Pass the class with `fn_constructor_kwargs` for actors, which keep their decoders, or an instance for tasks. An
+    actor or task uses as many threads as Ray has given it CPUs, and a GPU if it has one (`num_gpus=1`).
+
+    Args:
+        transforms: a chain of `cuaug.transforms`. Transforms that mix images are refused: a batch's rows depend on the
+            partitioning.
+        image: the column of images. A value is the bytes of a file, a local path, uint8 pixels (H, W, 3), or a dict
+            {"bytes", "path"} as in Hugging Face's data sets.
+        key: the column of keys, integers or strings. `draw_keys` has the hash of strings.
+        seed: any integer.
+        epoch: any integer; another one gives other draws.
+        out: the column of the augmented images; None: `image`. Further columns pass unchanged.
+        targets: columns of boxes, masks, keypoints and labels that move with the images. Their names have the meaning
+            of keys in `cuaug.targets.Targets`.
+        on_error: handling of rows whose image cannot be read or decoded. "raise": raise a `DecodeError`. "skip": drop
+            the row. "replace": augment a black image of 1024 x 1024 pixels in its place; the new column "valid" is
+            False there. Each such row is logged with its path or key, and counted in `failed`.
+        tensors: True for a torch tensor on the device in `out`, for use inside an actor of yours; False for NumPy.
+        device: "cpu" or "cuda"; None: CUDA if it works, else the CPU.
+        threads: threads that decode; None: the CPUs that Ray has assigned, else one per CPU of this process.
+        decode: `cuaug.DecodeOptions`. `index_bytes` does not apply.
+
+    The images are (N, C, H, W), uint8 or the chain's dtype. Of a chain that makes several sizes they are N arrays
+    (C, H, W), in NumPy an object array.
+
+    Attributes:
+        failed: number of rows that were skipped or replaced by this object.
+
+    Raises:
+        ArgumentError: an argument is invalid, or a column is missing or holds something else.
+        DecodeError: an image cannot be read or decoded. `path` is the row's path, or its key as "id=17".
+        TransformError: the chain does not fit an image.
+    """
+
+    def __init__(
+        self,
+        transforms: Sequence[Transform | BatchFunction] | Transform | BatchFunction,
+        *,
+        image: str = "bytes",
+        key: str = "id",
+        seed: int = 0,
+        epoch: int = 0,
+        out: str | None = None,
+        targets: Sequence[str] = (),
+        on_error: OnError = "raise",
+        tensors: bool = False,
+        device: str | torch.device | None = None,
+        threads: int | None = None,
+        decode: DecodeOptions | None = None,
+    ) -> None:
+        if not isinstance(transforms, Compose):
+            transforms = Compose(list(transforms) if isinstance(transforms, Sequence) else [transforms])
+        if transforms.partners:
+            raise ArgumentError(
+                f"transforms: {transforms!r:.200} mixes images of one batch, and which rows share a batch depends on "
+                "the partitioning; mix in the training step"
+            )
+        self.transforms = transforms
+        self.image, self.key = image, key
+        self.out = image if out is None else out
+        self.seed, self.epoch = integer("seed", seed), integer("epoch", epoch)
+        if isinstance(targets, str):
+            raise ArgumentError(f"targets must be a list of columns, not {targets!r}")
+        self.targets = tuple(targets)
+        self.on_error: OnError = one_of("on_error", on_error, get_args(OnError))
+        if self.targets and self.on_error == "replace":
+            raise ArgumentError("on_error='replace' has no targets for the black image: use 'skip' with targets")
+        self.tensors = flag("tensors", tensors)
+        self.device = device
+        self.threads = None if threads is None else integer("threads", threads, 1)
+        self.decode = open_options(decode)
+        self._stack = not is_plain(transforms) or makes_one_size(transforms)
+        self.failed = 0
+
+    def __call__(self, batch: Mapping[str, Column]) -> dict[str, Column]:
+        """Augments a batch: a dict of columns with n rows each, as NumPy arrays or lists."""
+        if not isinstance(batch, Mapping):
+            raise ArgumentError(f"the batch is a {type(batch).__name__}, not a dict of arrays: leave out batch_format")
+        for name in (self.image, self.key, *self.targets):
+            if name not in batch:
+                raise ArgumentError(f"the batch has no column {name!r}; it has {', '.join(map(repr, batch))}")
+        if self.on_error == "replace" and "valid" in batch:
+            raise ArgumentError("on_error='replace' adds the column 'valid', which the batch has already: rename it")
+        count, keys = len(batch[self.image]), draw_keys(batch[self.key], self.key)
+        labels: list[Any] = [None] * count
+        if self.targets:
+            columns = zip(*(batch[name] for name in self.targets), strict=True)
+            labels = [dict(zip(self.targets, map(_dense, values), strict=True)) for values in columns]
+        rows = _Rows(self.image, batch[self.image], labels, self.key, batch[self.key], self.decode.mode)
+        found = self._run(rows, np.append(keys, -1))
+        kept = found.indices.numpy() if self.on_error == "skip" else np.arange(count)
+        result = {name: column for name, column in batch.items() if name not in (self.image, *self.targets)}
+        if len(kept) < count:
+            result = {name: _select(column, kept) for name, column in result.items()}
+        for name in self.targets:
+            result[name] = _merge([label[name] for label in found.labels]) if len(kept) else batch[name][:0]
+        result[self.out] = found.images if self.tensors else _as_numpy(found.images)
+        if self.on_error == "replace":
+            result["valid"] = found.valid.numpy()
+        return result
+
+    def _run(self, rows: _Rows, keys: NDArray[np.int64]) -> Batch:
+        device, count = _device(self.device, os.environ.get("CUAUG_DEVICE")), len(rows) - 1
+        config = call_config(rows, self.transforms, self.decode, device, stack=self._stack, on_error=self.on_error)
+        threads = _assigned_cpus() if self.threads is None else self.threads
+        pipeline = shared_pipeline(device, threads, self.decode).with_config(config)
+        epoch = _RowOrder(self.epoch, self.seed, np.arange(len(rows)), keys=keys)
+        # Of an empty batch, the black image gives the shape.
+        positions = np.arange(max(count, 1))
+        job = pipeline.start(epoch, RankSlice(positions, positions < count, count, count))
+        try:
+            job.wait()
+            job.check()
+            for error in job.failures():
+                self._report(error.at(error.path, None))
+            found = job.take()
+        except BaseException:
+            job.cancel()
+            raise
+        if isinstance(found.images, tuple):
+            raise TransformError(
+                "transforms make views of several sizes, and a column holds one: use one chain for each"
+            )
+        return found
+
+    def _report(self, error: DecodeError) -> None:
+        if self.on_error == "raise":
+            raise error
+        self.failed += 1
+        log.warning("%s: %s", "skipped" if self.on_error == "skip" else "replaced", error)
+
+    def __repr__(self) -> str:
+        return f"Augment({self.transforms!r}, image={self.image!r}, key={self.key!r}, seed={self.seed})"
+
+
+def draw_keys(values: Column, name: str = "key") -> NDArray[np.int64]:
+    """(n,) RNG keys of rows, from integers or strings.
+
+    An integer is its own key, modulo 2**64. The key of a string is the first 8 bytes of the BLAKE2b hash (8-byte
+    digest) of its UTF-8 bytes, as a little-endian signed integer; that of a bytes object is the hash of its bytes.
+
+    Args:
+        values: n integers, strings or bytes.
+        name: the column, for errors.
+
+    Raises:
+        ArgumentError: a value is neither.
+    """
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
+        return values.astype(np.int64)
+    keys = np.empty(len(values), dtype=np.int64)
+    for row, value in enumerate(values):
+        if isinstance(value, (str, bytes)):
+            data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            keys[row] = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            keys[row] = (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
+        else:
+            raise ArgumentError(f"the column {name!r} must hold integers or strings, not {value!r:.100} (row {row})")
+    return keys
+
+
+class _RowOrder(Epoch):
+    """The rows in order, with the black image in place of damaged ones."""
+
+    def replacements(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
+        return np.full(len(positions), len(self) - 1)
+
+
+class _Rows:
+    """The rows of a batch as a source, and after them a black image."""
+
+    def __init__(self, image: str, images: Column, labels: list[Any], key: str, keys: Column, mode: str) -> None:
+        if isinstance(images, np.ndarray) and images.dtype.kind == "S":
+            raise ArgumentError(
+                f"the column {image!r} has the dtype {images.dtype}, which drops zero bytes at the end of a file: use "
+                "an object array of bytes"
+            )
+        self._image, self._images, self._labels = image, images, labels
+        self._key, self._keys, self._channels = key, keys, _CHANNELS.get(mode, 3)
+
+    def __len__(self) -> int:
+        return len(self._images) + 1
+
+    def path(self, index: int) -> str:
+        """The row's path, or its key, for errors."""
+        if index == len(self._images):
+            return "the black image"
+        value = self._images[index]
+        if isinstance(value, Mapping) and value.get("bytes") is None:
+            value = value.get("path")
+        return os.fsdecode(value) if isinstance(value, (str, os.PathLike)) else f"{self._key}={self._keys[index]}"
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        if index == len(self._images):
+            return np.zeros((_BLACK_SIDE, _BLACK_SIDE, self._channels), dtype=np.uint8), None
+        value = self._images[index]
+        if isinstance(value, Mapping):
+            value = value.get("path") if value.get("bytes") is None else value["bytes"]
+        if value is None:
+            raise DecodeError(f"the column {self._image!r} is null")
+        if isinstance(value, (str, os.PathLike)) and is_url(os.fsdecode(value)):
+            raise ArgumentError(
+                f"the column {self._image!r} holds the URL {value!r:.200}: read files with ray.data.read_binary_files, "
+                "or download them in an earlier map_batches"
+            )
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
+            value = value.tobytes()
+        elif isinstance(value, (bytearray, memoryview)):
+            value = bytes(value)
+        if not isinstance(value, (bytes, str, os.PathLike, np.ndarray)):
+            raise ArgumentError(
+                f"the column {self._image!r} must hold files as bytes, local paths, uint8 arrays or dicts with "
+                f"'bytes' and 'path', not {value!r:.100} ({self._key}={self._keys[index]})"
+            )
+        return value, self._labels[index]
+
+
+def _dense(value: Any) -> Any:
+    """A target as one array, where Arrow's nested lists became arrays of arrays."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return np.array([row.tolist() if isinstance(row, np.ndarray) else row for row in value])
+    return value
+
+
+def _select(column: Column, rows: NDArray[np.int64]) -> Column:
+    return column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows.tolist()]
+
+
+def _merge(values: list[Any]) -> NDArray[Any]:
+    """A column of targets: one array, or an object array of n arrays of different shapes."""
+    values = [value.numpy() if isinstance(value, torch.Tensor) else value for value in values]
+    if len({(value.shape, value.dtype) if isinstance(value, np.ndarray) else None for value in values}) == 1:
+        return np.array(values)
+    return _as_objects(values)
+
+
+def _as_objects(values: Sequence[Any]) -> NDArray[Any]:
+    column = np.empty(len(values), dtype=object)
+    for row, value in enumerate(values):
+        column[row] = value
+    return column
+
+
+def _as_numpy(images: Any) -> NDArray[Any]:
+    if isinstance(images, list):
+        return _as_objects([_as_numpy(image) for image in images])
+    if images.dtype == torch.bfloat16:
+        raise ArgumentError("transforms make bfloat16, which NumPy lacks: use float16, or tensors=True")
+    return images.cpu().numpy()
+
+
+@functools.lru_cache(maxsize=16)
+def _device(device: str | torch.device | None, environment: str | None) -> torch.device:
+    """The device; asking CUDA for each batch takes long."""
+    return resolve_device(device)
+
+
+def _assigned_cpus() -> int | None:
+    """The CPUs that Ray has assigned to this task or actor; None outside Ray, or if it has assigned none."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized() or ray.get_runtime_context().worker.mode != ray.WORKER_MODE:
+        return None
+    cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 0)
+    return max(1, int(cpus)) if cpus else None
+
+
+renew_after_fork(_device.cache_clear)

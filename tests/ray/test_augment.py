@@ -1,0 +1,218 @@
+"""`cuaug.ray.Augment` on batches as Ray makes them, without Ray."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.ray import Augment, draw_keys
+from tests.ray.rows import CHAIN, DAMAGED, Files, columns, photo
+
+
+def augment(batch: dict[str, Any], chain: Any = CHAIN, **settings: Any) -> dict[str, Any]:
+    return Augment(chain, **{"device": "cpu", "threads": 2} | settings)(batch)
+
+
+def take(batch: dict[str, Any], rows: Any) -> dict[str, Any]:
+    return {name: column[rows] for name, column in batch.items()}
+
+
+def test_the_images_replace_their_column_and_further_columns_stay():
+    batch = columns(5)
+    found = augment(batch)
+    assert list(found) == ["id", "name", "bytes"]
+    assert found["bytes"].shape == (5, 3, 24, 24) and found["bytes"].dtype == np.float32
+    assert found["id"] is batch["id"] and found["name"] is batch["name"]
+    apart = augment(batch, out="image")
+    assert "bytes" not in apart and np.array_equal(apart["image"], found["bytes"])
+
+
+def test_a_row_draws_as_the_sample_of_a_loader():
+    batch = columns(9)
+    with cuaug.Loader(Files(batch["bytes"]), CHAIN, batch_size=9, seed=3, device="cpu") as loader:
+        for epoch, (images, _) in zip(range(2), loader, strict=False):
+            assert np.array_equal(augment(batch, seed=3, epoch=epoch)["bytes"], images.numpy())
+            loader.set_epoch(epoch + 1)
+
+
+def test_draws_depend_on_the_key_not_on_the_batch():
+    batch = columns(12)
+    whole = augment(batch)["bytes"]
+    order = np.random.default_rng(0).permutation(12)
+    for size in (1, 5, 12):
+        for begin in range(0, 12, size):
+            rows = order[begin : begin + size]
+            assert np.array_equal(augment(take(batch, rows))["bytes"], whole[rows])
+    assert not np.array_equal(augment(batch, seed=1)["bytes"], whole)
+    assert not np.array_equal(augment(batch, epoch=1)["bytes"], whole)
+
+
+def test_rows_with_equal_keys_have_equal_draws():
+    files = np.array([photo(0)] * 3, dtype=object)
+    found = augment({"id": np.array(["a", "b", "a"], dtype=object), "bytes": files})["bytes"]
+    assert np.array_equal(found[0], found[2]) and not np.array_equal(found[0], found[1])
+
+
+def test_keys():
+    strings = draw_keys(["photos/cat.jpg", "", "é"])
+    # From: python -c "import hashlib; print(hashlib.blake2b(b'photos/cat.jpg', digest_size=8).hexdigest())"
+    assert strings.astype("<i8")[0].tobytes().hex() == "2bac54f5dad364a9"
+    assert len(set(strings.tolist())) == 3
+    assert draw_keys(np.array(["é"])).tolist() == draw_keys(["é".encode()]).tolist() == strings[2:].tolist()
+    assert draw_keys(np.array([7, -7], dtype=np.int32)).tolist() == draw_keys([7, -7]).tolist() == [7, -7]
+    assert draw_keys(np.array([2**64 - 1], dtype=np.uint64)).tolist() == draw_keys([2**64 - 1]).tolist() == [-1]
+    for bad in (np.array([1.0]), np.array([True]), [None], [True], [float("nan")]):
+        with pytest.raises(cuaug.ArgumentError, match=r"'id' must hold integers or strings, not .* \(row 0\)"):
+            draw_keys(bad, "id")
+
+
+@pytest.mark.parametrize(
+    "form", ["arrays", "one array", "path", "dict of bytes", "dict of a path", "bytearray", "uint8"]
+)
+def test_forms_of_images(form, tmp_path):
+    plain = [T.Resize((20, 20))]
+    files = [photo(0), photo(7)]
+    want = augment({"id": np.arange(2), "bytes": np.array(files, dtype=object)}, plain)["bytes"]
+    decoded = [cuaug.decode(file, device="cpu").permute(1, 2, 0).numpy() for file in files]
+    paths = [tmp_path / f"{i}.jpg" for i in range(2)]
+    for path, file in zip(paths, files, strict=True):
+        path.write_bytes(file)
+    values: Any = {
+        "arrays": decoded,
+        "one array": decoded,
+        "path": [str(path) for path in paths],
+        "dict of bytes": [{"bytes": file, "path": "a.jpg"} for file in files],
+        "dict of a path": [{"bytes": None, "path": str(path)} for path in paths],
+        "bytearray": [bytearray(file) for file in files],
+        "uint8": [np.frombuffer(file, dtype=np.uint8) for file in files],
+    }[form]
+    if form == "one array":
+        values = np.stack([values[0], values[0]])
+        values.flags.writeable = False  # as Ray's arrays in shared memory
+        want[1] = want[0]
+    assert np.array_equal(augment({"id": [0, 1], "bytes": values}, plain)["bytes"], want)
+
+
+def test_images_of_several_sizes_are_an_object_array():
+    found = augment(columns(4), [T.RandomHorizontalFlip(0.5)])["bytes"]
+    assert found.dtype == object and found.shape == (4,)
+    assert [image.shape for image in found] == [(3, 50 + i, 60 + i) for i in range(4)]
+
+
+def test_tensors():
+    found = augment(columns(3), tensors=True)["bytes"]
+    assert isinstance(found, torch.Tensor) and np.array_equal(found.numpy(), augment(columns(3))["bytes"])
+
+
+def test_targets_move_and_are_columns_again():
+    count = 3
+    boxes = np.empty(count, dtype=object)
+    for i in range(count):  # as Ray gives lists of lists
+        boxes[i] = np.array([np.array([1.0, 2.0, 30.0, 40.0])] * i, dtype=object)
+    batch = columns(count) | {"boxes": boxes, "label": np.arange(count)}
+    batch["masks"] = _objects([np.ones((i, 50 + i, 60 + i), np.uint8) for i in range(count)])
+    flipped = augment(batch, [T.RandomHorizontalFlip(1.0), T.Resize((25, 30))], targets=["boxes", "masks"])
+    assert [len(rows) for rows in flipped["boxes"]] == [0, 1, 2] and flipped["label"] is batch["label"]
+    # Image 2 is 52 x 62: 62 - 30 = 32 and 62 - 1 = 61, scaled by 30 / 62 and 25 / 52.
+    want = np.array([32 * 30 / 62, 2 * 25 / 52, 61 * 30 / 62, 40 * 25 / 52])
+    np.testing.assert_allclose(np.asarray(flipped["boxes"][2], dtype=float), [want, want], rtol=1e-6)
+    assert [mask.shape for mask in flipped["masks"]] == [(i, 25, 30) for i in range(count)]
+
+
+def _objects(values: list[Any]) -> Any:
+    column = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        column[i] = value
+    return column
+
+
+def test_a_damaged_row_is_named():
+    with pytest.raises(cuaug.DecodeError, match=r"cannot decode 'id=3': .*no image") as caught:
+        augment(columns(5, damaged=(3,)))
+    assert caught.value.path == "id=3" and caught.value.index is None
+    with pytest.raises(cuaug.DecodeError, match=r"cannot decode '/nowhere/a.jpg': No such file"):
+        augment({"id": [5], "bytes": np.array(["/nowhere/a.jpg"], dtype=object)})
+    with pytest.raises(cuaug.DecodeError, match=r"'id=5': the column 'bytes' is null"):
+        augment({"id": [5], "bytes": np.array([None], dtype=object)})
+
+
+def test_skipping_drops_the_row_from_all_columns(caplog):
+    whole, batch = augment(columns(6)), columns(6, damaged=(0, 4))
+    batch["boxes"] = _objects([np.full((1, 4), i + 1.0) for i in range(6)])
+    transform = Augment(CHAIN, on_error="skip", device="cpu", threads=2, targets=["boxes"])
+    with caplog.at_level(logging.WARNING):
+        found = transform(batch)
+    rows = [1, 2, 3, 5]
+    assert found["id"].tolist() == rows and found["name"].tolist() == [f"n{i}" for i in rows]
+    assert np.array_equal(found["bytes"], whole["bytes"][rows]) and len(found["boxes"]) == 4
+    assert transform.failed == 2
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.split(":")[:2] for message in messages] == [
+        ["skipped", " cannot decode 'id=0'"],
+        ["skipped", " cannot decode 'id=4'"],
+    ]
+
+
+def test_a_batch_of_damaged_rows_is_empty():
+    found = augment(columns(2, damaged=(0, 1)), on_error="skip")
+    assert found["bytes"].shape == (0, 3, 24, 24) and found["bytes"].dtype == np.float32
+    assert found["id"].shape == found["name"].shape == (0,)
+
+
+def test_an_empty_batch_has_the_images_shape():
+    found = augment(take(columns(2), slice(0)))
+    assert found["bytes"].shape == (0, 3, 24, 24) and found["id"].shape == (0,)
+
+
+@pytest.mark.parametrize("size", [1, 3, 6])
+def test_replacing_keeps_all_rows_and_does_not_depend_on_the_batch(size):
+    whole, batch = augment(columns(6)), columns(6, damaged=(0, 1, 4))
+    chain = T.Compose([*CHAIN.transforms, T.Normalize(0.5, 0.5)])
+    whole = augment(columns(6), chain)
+    parts = [augment(take(batch, slice(i, i + size)), chain, on_error="replace") for i in range(0, 6, size)]
+    images, valid, ids = (np.concatenate([part[name] for part in parts]) for name in ("bytes", "valid", "id"))
+    assert ids.tolist() == list(range(6)) and valid.tolist() == [False, False, True, True, False, True]
+    assert np.array_equal(images[valid], whole["bytes"][valid])
+    assert (images[~valid] == -1).all(), "black"
+
+
+def test_an_instance_can_be_pickled():
+    batch = columns(3)
+    transform = Augment(CHAIN, device="cpu", threads=2)
+    want = transform(batch)["bytes"]
+    assert np.array_equal(pickle.loads(pickle.dumps(transform))(batch)["bytes"], want)
+
+
+def test_errors_of_arguments_and_columns():
+    batch = columns(2)
+    with pytest.raises(cuaug.ArgumentError, match="mixes images of one batch"):
+        Augment([T.Resize((8, 8)), T.MixUp(num_classes=2)])
+    with pytest.raises(cuaug.ArgumentError, match="targets must be a list of columns, not 'boxes'"):
+        Augment(CHAIN, targets="boxes")
+    with pytest.raises(cuaug.ArgumentError, match="'replace' has no targets"):
+        Augment(CHAIN, targets=["boxes"], on_error="replace")
+    with pytest.raises(cuaug.ArgumentError, match="on_error must be one of"):
+        Augment(CHAIN, on_error="ignore")
+    with pytest.raises(cuaug.ArgumentError, match="no column 'key'; it has 'id', 'bytes', 'name'"):
+        augment(batch, key="key")
+    with pytest.raises(cuaug.ArgumentError, match="the batch is a list, not a dict"):
+        Augment(CHAIN, device="cpu")([1])
+    with pytest.raises(cuaug.ArgumentError, match="adds the column 'valid'"):
+        augment(batch | {"valid": np.ones(2)}, on_error="replace")
+    with pytest.raises(cuaug.ArgumentError, match=r"holds the URL 's3://b/a.jpg'"):
+        augment({"id": [0], "bytes": ["s3://b/a.jpg"]})
+    with pytest.raises(cuaug.ArgumentError, match=r"must hold files as bytes.*not 3.5 \(id=9\)"):
+        augment({"id": [9], "bytes": [3.5]})
+    with pytest.raises(cuaug.ArgumentError, match=r"dtype \|S8, which drops zero bytes"):
+        augment({"id": [9], "bytes": np.array([DAMAGED])})
+    with pytest.raises(cuaug.ArgumentError, match="bfloat16, which NumPy lacks"):
+        augment(batch, [T.Resize((8, 8)), T.ToDtype(torch.bfloat16, scale=True)])
+    with pytest.raises(cuaug.TransformError, match="views of several sizes"):
+        augment(batch, [T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(16)])])
