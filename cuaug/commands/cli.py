@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     _add_index(commands)
     _add_check(commands)
     _add_replay(commands)
+    _add_shard(commands)
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
@@ -85,6 +87,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         from cuaug.commands.replay import replay
 
         return replay(options, sys.stdout, sys.stderr)
+    if options.command == "shard":
+        from cuaug.commands.shard import shard
+
+        return shard(options, sys.stdout, sys.stderr)
     findings = doctor.examine()
     works = doctor.report(findings, sys.stdout)
     return 0 if works["CPU"] and (works["GPU"] or not options.require_cuda) else 1
@@ -263,6 +269,53 @@ def _add_check(commands: Any) -> None:
         metavar="SECONDS",
         help="a sample without progress for longer counts as damaged (default: %(default)s)",
     )
+
+
+def _add_shard(commands: Any) -> None:
+    text = "write a data set as tars in WebDataset's layout, or as Parquet files"
+    command = commands.add_parser(
+        "shard",
+        help=text,
+        description=f"{text.capitalize()}. Images are stored as they are, unless --short-side scales them. Run it "
+        "again after an interruption: finished shards stay. Under torchrun, ranks share the shards, in a folder that "
+        "all see. A manifest is written last. Exit status: 0, or 1 with an error message of one line.",
+    )
+    command.add_argument("source", nargs="+", metavar="SOURCE", help="as the paths of `cuaug index`")
+    command.add_argument(
+        "out", metavar="OUT", help="the files to write, such as out/train-{:05d}.tar or out/train-{:05d}.parquet"
+    )
+    command.add_argument(
+        "--size", type=_bytes, default="1GiB", help="size of a shard, about: such as 500MB (default: %(default)s)"
+    )
+    command.add_argument(
+        "--short-side",
+        type=_at_least_1,
+        metavar="PIXELS",
+        help="scale larger images down to this short side: JPEGs to JPEGs of quality 95, others to PNG",
+    )
+    command.add_argument("--restart-markers", action="store_true", help="add restart markers to JPEGs, as prepare does")
+    command.add_argument(
+        "--jpegtran", default="jpegtran", metavar="PROGRAM", help="the jpegtran to run (default: %(default)s)"
+    )
+    command.add_argument(
+        "--checksums", action="store_true", help="write CRC-32 checksums of all images, for `ChecksumSource`"
+    )
+    command.add_argument("--shuffle", type=int, metavar="SEED", help="a random order, instead of the source's")
+    command.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="a sample that cannot be read ends the run (default), or is left out and listed in the manifest",
+    )
+    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(I?)B?", text.upper())
+    size = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2] or " ")) if match else 0
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 1GiB or 500MB")
+    return size
 
 
 def _at_least_1(text: str) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from cuaug._runtime.npy import decode_npy
+from cuaug._runtime.npz import decode_npz
 from cuaug.errors import ArgumentError, DecodeError
 
 __all__ = [
@@ -158,6 +159,7 @@ _DECODER_BY_EXTENSION: dict[str, Decoder] = {
     **dict.fromkeys(("json", "jsn"), decode_json),
     **dict.fromkeys(("txt", "text", "transcript"), decode_text),
     "npy": decode_npy,
+    "npz": decode_npz,
 }
 
 

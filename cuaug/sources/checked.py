@@ -23,7 +23,7 @@ from cuaug.sources.videos import ClipRequest
 if TYPE_CHECKING:
     from cuaug.sources.source import Source
 
-__all__ = ["ChecksumSource"]
+__all__ = ["ChecksumSource", "checksum_line"]
 
 _FORWARDED = frozenset(
     ["classes", "clip_sampler", "encoded_size", "fingerprint", "label", "cache_key", "path", "picture_size"]
@@ -123,10 +123,7 @@ class ChecksumSource(ReprMixin):
         folder = os.path.join(os.path.dirname(path), "")
         lines = []
         for name, digest in zip(_paths(self.source), self._digests, strict=True):
-            name = _to_absolute(name).removeprefix(folder)
-            escaped = _escape(name)
-            prefix = "" if escaped == name else "\\"
-            lines.append(f"{prefix}{digest.tobytes().hex()}  {escaped}\n")
+            lines.append(_format_line(_to_absolute(name).removeprefix(folder), digest.tobytes()))
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(lines)
 
@@ -163,6 +160,17 @@ class ChecksumSource(ReprMixin):
         if name in _FORWARDED:
             return getattr(self.source, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def checksum_line(name: str, data: bytes) -> str:
+    """A sample's line in a file of CRC-32 checksums; `name` is relative to the file's folder."""
+    return _format_line(name, _digest("crc32", data))
+
+
+def _format_line(name: str, digest: bytes) -> str:
+    escaped = _escape(name)
+    prefix = "" if escaped == name else "\\"
+    return f"{prefix}{digest.hex()}  {escaped}\n"
 
 
 def _read(source: Source, index: int, max_bytes: int) -> tuple[Any, Any, str | None]:

@@ -19,7 +19,7 @@ from cuaug.sources._labels import Decoders, decode_field, decoder_for
 from cuaug.sources._shards import FileRanges, Paths, ShardedSource, expand_paths
 from cuaug.sources.files import EXTENSIONS
 
-__all__ = ["TarShards", "members"]
+__all__ = ["TarShards", "make_index", "members"]
 
 _BLOCK_BYTES = 512
 # The fingerprint hashes the content of labels up to this size, and the size of other members.
@@ -44,7 +44,8 @@ class TarShards(ShardedSource):
         image: field with the image; semicolons separate alternatives, and the first present one counts.
         label: field with the label, in the same syntax; a list of fields for a dict label with these keys; None: a
             sample's label is its index. The extension selects the type: cls (also class, count, index, id) is an
-            integer, json any JSON value, txt a string, npy an array, anything else bytes.
+            integer, json any JSON value, txt a string, npy an array, npz a dict of arrays and numbers, anything else
+            bytes.
         decoders: {field or extension: function from bytes to a label}, to override these types. It may raise ValueError
             and must pickle if the source is to pickle.
 
@@ -200,6 +201,15 @@ class _Column:
         """The alternative that a sample has, or ""."""
         i = int(self._alternative[row])
         return "" if i < 0 else self._names[i]
+
+
+def make_index(path: str) -> int:
+    """Makes the index of a shard, beside it, if it has none; returns the number of its samples.
+
+    Raises:
+        LoaderError: the shard cannot be read, or is damaged.
+    """
+    return len(load_indexes(_FORMAT, [path])[0].arrays["key_ends"])
 
 
 def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

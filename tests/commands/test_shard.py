@@ -1,0 +1,254 @@
+"""`cuaug shard`: the finished set holds the source's bytes and labels, in its order."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug import Loader, sources
+from cuaug import transforms as T
+from cuaug.commands.cli import main
+from tests.codec.images import RGB, encode
+from tests.commands.shard_sets import files_of, open_set, read_manifest, shard, write_photos
+from tests.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
+
+pytestmark = pytest.mark.cpu_only
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path)
+
+
+@pytest.fixture
+def out(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def stored(source: Path | sources.Source) -> list:
+    source = source if isinstance(source, sources.Source) else sources.open_source(source)
+    samples = [source.read(i) for i in range(len(source))]
+    return [(Path(data).read_bytes() if isinstance(data, str) else data, label) for data, label in samples]
+
+
+def test_tars_hold_the_same_bytes_and_labels(photos, out, capsys):
+    assert shard(photos, out / "train-{:03d}.tar", "--size", "16kB") == 0
+    manifest = read_manifest(out / "train.manifest.json")
+    assert len(manifest["shards"]) > 3 and manifest["samples"] == 60 and manifest["skipped"] == []
+    last = len(manifest["shards"]) - 1
+    call = f"cuaug.sources.TarShards('{out}/train-{{000..{last:03d}}}.tar', image='png', label='cls')"
+    assert manifest["opens_with"] == call and call in capsys.readouterr().out
+    assert stored(open_set(manifest)) == stored(photos)
+    # Shards have their indexes, and nothing else is left.
+    names = [entry["name"] for entry in manifest["shards"]]
+    expected = sorted([*names, *(f"{name}.cuaug-index" for name in names), "train.manifest.json"])
+    assert sorted(files_of(out)) == expected
+
+
+def test_other_programs_read_the_tars(photos, out):
+    assert shard(photos, out / "{:05d}.tar") == 0
+    with tarfile.open(out / "00000.tar") as tar:
+        names = tar.getnames()
+    assert names[:4] == ["000000000.png", "000000000.cls", "000000001.png", "000000001.cls"] and len(names) == 120
+    assert (out / "shards.manifest.json").exists() and (out / "00000.tar").stat().st_size % tarfile.RECORDSIZE == 0
+
+
+def test_shards_are_about_as_large_as_asked(photos, out):
+    assert shard(photos, out / "train-{:05d}.tar", "--size", "30kB") == 0
+    sizes = [entry["bytes"] for entry in read_manifest(out / "train.manifest.json")["shards"]]
+    samples = [entry["samples"] for entry in read_manifest(out / "train.manifest.json")["shards"]]
+    assert 15_000 < np.mean(sizes) < 60_000 and max(samples) - min(samples) <= 1
+
+
+LABELS = {
+    "txt": ["a cat", "ein Käfer", ""],
+    "json": [{"caption": "x", "numbers": [1, 2.5, None], "more": {"a": True}}, [1, 2], 0.1, True],
+    "cls": [3, -(2**62), np.int32(7)],
+    "npy": [np.arange(6, dtype=np.float32).reshape(2, 3)],
+    "npz": [
+        {"boxes": np.ones((2, 4), np.float32), "labels": np.array([1, 2]), "image_id": 7, "name": "x"},
+        {"boxes": np.zeros((0, 4), np.float32), "labels": np.zeros(0, np.int64), "image_id": 8, "name": "y"},
+    ],
+    "bin": [b"\0\1"],
+}
+
+
+class Labelled:
+    def __init__(self, labels):
+        self.labels = labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def read(self, index):
+        return encode(RGB, "PNG"), self.labels[index]
+
+
+def shard_source(monkeypatch, source, out, *options):
+    monkeypatch.setattr("cuaug.commands.shard.open_paths", lambda *_: source)
+    return shard(Path("source"), out, *options)
+
+
+@pytest.mark.parametrize("field", LABELS)
+def test_labels_of_every_type(field, out, monkeypatch):
+    assert shard_source(monkeypatch, Labelled(LABELS[field]), out / "x-{:05d}.tar") == 0
+    manifest = read_manifest(out / "x.manifest.json")
+    assert f"label='{field}'" in manifest["opens_with"]
+    source = open_set(manifest)
+    for i, label in enumerate(LABELS[field]):
+        np.testing.assert_equal(source.label(i), label)
+        if isinstance(label, dict) and field == "npz":
+            assert {name: getattr(value, "dtype", 0) for name, value in source.label(i).items()} == {
+                name: getattr(value, "dtype", 0) for name, value in label.items()
+            }
+
+
+@pytest.mark.parametrize("label", [2**63, {1: 2}, object(), {"a": np.ones(2), "b": None}, np.array([object()])])
+def test_labels_that_no_file_holds(label, out, monkeypatch, capsys):
+    assert shard_source(monkeypatch, Labelled([0, label]), out / "x-{:05d}.tar") == 1
+    assert "(sample 1)" in capsys.readouterr().err and list(out.glob("*.tar")) == []
+
+
+def test_masks_that_labels_name_are_stored(tmp_path, out, monkeypatch):
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    for i in range(3):
+        (tmp_path / "images" / f"{i}.png").write_bytes(encode(RGB, "PNG"))
+        mask = np.full((RGB.height, RGB.width), i, np.uint8)
+        Image.fromarray(mask).save(tmp_path / "masks" / f"{i}.png")
+    pairs = sources.Pairs(tmp_path / "images", tmp_path / "masks")
+    assert shard_source(monkeypatch, pairs, out / "x-{:05d}.tar") == 0
+    both = []
+    for source in (pairs, open_set(read_manifest(out / "x.manifest.json"))):
+        with Loader(source, [T.CenterCrop(8)], batch_size=3, device="cpu") as loader:
+            (batch,) = loader
+            both.append((batch.images.clone(), batch.labels["mask"].clone()))
+    assert all((a == b).all() and a.dtype == b.dtype for a, b in zip(*both, strict=True))
+
+
+def test_arrays_become_pngs(out, monkeypatch):
+    class Arrays(Labelled):
+        def read(self, index):
+            return np.arange(60, dtype=np.uint8).reshape([(4, 5, 3), (12, 5), (60, 1, 1)][index]), index
+
+    assert shard_source(monkeypatch, Arrays([0] * 3), out / "x-{:05d}.tar") == 0
+    tar = open_set(read_manifest(out / "x.manifest.json"))
+    (out / "image.png").write_bytes(tar.read(1)[0])
+    image = Image.open(out / "image.png")
+    assert image.mode == "L" and (np.asarray(image).ravel() == np.arange(60)).all()
+
+
+def test_a_random_order(photos, out):
+    assert shard(photos, out / "a-{:05d}.tar", "--shuffle", "3", "--size", "16kB") == 0
+    assert shard(photos, out / "b-{:05d}.tar", "--shuffle", "3", "--size", "16kB") == 0
+    (first, second) = (read_manifest(out / f"{name}.manifest.json") for name in "ab")
+    assert [entry["sha256"] for entry in first["shards"]] == [entry["sha256"] for entry in second["shards"]]
+    source, plain = open_set(first), stored(photos)
+    assert stored(source) != plain and sorted(stored(source)) == sorted(plain)
+    keys = [int(Path(source.path(i)).stem) for i in range(60)]
+    assert [plain[key] for key in keys] == stored(source)  # a key is the sample's index in the source
+
+
+def test_checksums_are_those_of_checksum_source(photos, out):
+    assert shard(photos, out / "a-{:05d}.tar", "--size", "16kB", "--checksums") == 0
+    source = open_set(read_manifest(out / "a.manifest.json"))
+    checked = sources.ChecksumSource(source, out / "a.crc32")
+    assert stored(checked) == stored(photos)
+    written = (out / "a.crc32").read_text()
+    checked.save(out / "again.crc32")
+    assert (out / "again.crc32").read_text() == written
+
+
+def test_images_are_scaled(tmp_path, out):
+    (tmp_path / "images").mkdir()
+    for i, size in enumerate([(400, 300), (30, 40)]):
+        RGB.resize(size).save(tmp_path / "images" / f"{i}.jpg")
+        RGB.resize(size).save(tmp_path / "images" / f"{i}.png")
+    assert shard(tmp_path / "images", out / "x-{:05d}.tar", "--short-side", "50") == 0
+    manifest = read_manifest(out / "x.manifest.json")
+    with tarfile.open(out / "x-00000.tar") as tar:
+        images = [(Image.open(tar.extractfile(m)).copy(), m.name) for m in tar if m.name.endswith(("jpg", "png"))]
+    assert [image.size for image, _ in images] == [(66, 50), (66, 50), (30, 40), (30, 40)]
+    assert [name[-3:] for _, name in images] == ["jpg", "png"] * 2
+    kept = {data for data, _ in stored(open_set(manifest))}
+    assert {(tmp_path / "images" / f"1.{kind}").read_bytes() for kind in ("jpg", "png")} < kept
+    with Loader(tmp_path / "images", [T.Resize((50, 66))], batch_size=4, device="cpu", shuffle=False) as loader:
+        (batch,) = loader
+    assert (np.moveaxis(np.asarray(images[1][0]), -1, 0) == batch.images[1].numpy()).all()
+
+
+def test_boxes_do_not_follow_a_scaled_image(out, monkeypatch, capsys):
+    label = {"boxes": np.ones((1, 4), np.float32)}
+    assert shard_source(monkeypatch, Labelled([label]), out / "x-{:05d}.tar", "--short-side", "8") == 1
+    assert "--short-side" in capsys.readouterr().err
+
+
+def test_restart_markers(tmp_path, out, capsys):
+    (tmp_path / "bin").mkdir()
+    program = FakeJpegtran(tmp_path / "bin")
+    program.add_answer(PLAIN, MARKED)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.jpg").write_bytes(PLAIN)
+    (tmp_path / "images" / "b.jpg").write_bytes(encode(RGB, "JPEG"))  # jpegtran fails
+    options = "--restart-markers", "--jpegtran", program.path
+    assert shard(tmp_path / "images", out / "x-{:05d}.tar", *options) == 0
+    manifest = read_manifest(out / "x.manifest.json")
+    assert [data for data, _ in stored(open_set(manifest))] == [MARKED, encode(RGB, "JPEG")]
+    assert manifest["unmarked"] == 1 and "sample 1 gets no restart markers: " in capsys.readouterr().err
+
+
+def test_a_sample_that_cannot_be_read(photos, out, capsys):
+    list_file = photos.parent / "list.txt"
+    files = sorted(photos.rglob("*.png"))
+    list_file.write_text("".join(f"{path} {i}\n" for i, path in enumerate(files)))
+    files[7].unlink()
+    assert shard(list_file, out / "x-{:05d}.tar", "--size", "16kB") == 1
+    assert f"{str(files[7])!r} (sample 7)" in capsys.readouterr().err and not (out / "x.manifest.json").exists()
+    assert shard(list_file, out / "x-{:05d}.tar", "--size", "16kB", "--on-error", "skip") == 0
+    manifest = read_manifest(out / "x.manifest.json")
+    assert manifest["samples"] == 59 and [entry[0] for entry in manifest["skipped"]] == [7]
+    assert stored(open_set(manifest)) == [(path.read_bytes(), i) for i, path in enumerate(files) if i != 7]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["x.tar", "x-{}.tar", "x-{:5d}.tar", "x-{:05d}.zip", "s3://b/x-{:05d}.tar", "{:02d}/x.tar"]
+)
+def test_output_names_that_cannot_be(photos, out, pattern, capsys):
+    assert shard(photos, pattern if "://" in pattern else out / pattern) == 1
+    assert capsys.readouterr().err.startswith("cuaug shard: OUT")
+
+
+def test_too_few_digits(photos, out, capsys):
+    assert shard(photos, out / "x-{:01d}.tar", "--size", "3kB") == 1
+    assert "OUT" in capsys.readouterr().err and list(out.glob("*.tar")) == []
+
+
+@pytest.mark.parametrize("size", ["0", "1GX", "-5"])
+def test_sizes_that_cannot_be(photos, out, size, capsys):
+    with pytest.raises(SystemExit):
+        main(["shard", str(photos), str(out / "{:05d}.tar"), f"--size={size}"])
+    assert "is no size such as 1GiB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("label", ["number", "text", "dict"])
+def test_parquet(photos, out, label, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source = sources.open_source(photos)
+    values = {"number": lambda i: i, "text": str, "dict": lambda i: {"a": i, "boxes": np.full((i, 4), i, np.float32)}}
+    labels = [values[label](i) for i in range(len(source))]
+    source = sources.Files(source.paths, labels, classes=None) if label != "dict" else Labelled(labels)
+    assert shard_source(monkeypatch, source, out / "x-{:05d}.parquet", "--size", "8kB") == 0
+    manifest = read_manifest(out / "x.manifest.json")
+    rows = [row for entry in manifest["shards"] for row in parquet.read_table(out / entry["name"]).to_pylist()]
+    assert len(manifest["shards"]) > 1
+    images = [data for data, _ in stored(source)]
+    assert [row.pop("image") for row in rows] == [
+        {"bytes": data, "path": f"{i:09d}.png"} for i, data in enumerate(images)
+    ]
+    expected = [{"a": i, "boxes": [[float(i)] * 4] * i} if label == "dict" else {"label": labels[i]} for i in range(60)]
+    assert rows == expected
