@@ -242,7 +242,7 @@ def test_parquet(photos, out, label, monkeypatch):
     values = {"number": lambda i: i, "text": str, "dict": lambda i: {"a": i, "boxes": np.full((i, 4), i, np.float32)}}
     labels = [values[label](i) for i in range(len(source))]
     source = sources.Files(source.paths, labels, classes=None) if label != "dict" else Labelled(labels)
-    assert shard_source(monkeypatch, source, out / "x-{:05d}.parquet", "--size", "8kB") == 0
+    assert shard_source(monkeypatch, source, out / "x-{:05d}.parquet", "--size", "8kB", "--checksums") == 0
     manifest = read_manifest(out / "x.manifest.json")
     rows = [row for entry in manifest["shards"] for row in parquet.read_table(out / entry["name"]).to_pylist()]
     assert len(manifest["shards"]) > 1
@@ -252,3 +252,10 @@ def test_parquet(photos, out, label, monkeypatch):
     ]
     expected = [{"a": i, "boxes": [[float(i)] * 4] * i} if label == "dict" else {"label": labels[i]} for i in range(60)]
     assert rows == expected
+    parquet_source = sources.ChecksumSource(open_set(manifest), out / "x.crc32")
+    for i, image in enumerate(images):
+        data, read = parquet_source.read(i)
+        assert data == image
+        np.testing.assert_equal(read, labels[i])
+    if label == "dict":
+        assert read["boxes"].dtype == np.float32 and parquet_source.label(0)["boxes"].shape == (0, 4)
