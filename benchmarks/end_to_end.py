@@ -29,10 +29,10 @@ from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Tas
 from ranks import epoch_rows, measure_runs, print_epochs
 from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
 from suites import SUITES, Suite, prepare
+from tables import FIRST_EPOCH, KEPT_INDEX
 
 from cuaug.sources.jpeg_index_file import JPEG_INDEX_NAME
 
-FIRST_EPOCH, KEPT_INDEX = "cuaug, first epoch", "cuaug, first epoch with a kept index"
 #: cuaug's contenders, and the JSON key of their ratio to each peer. "cuaug" is timed from the third epoch on.
 OWN = {
     "cuaug": "cuaug_to_this",
