@@ -60,6 +60,7 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/decode.py --out benchmarks/results
 	$(BIN)/python benchmarks/first_batch.py --out benchmarks/results
 	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
+	$(BIN)/python benchmarks/tables.py
 
 clean:
 	rm -rf $(VENV) $(TORCHVISION_VENV) build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png
