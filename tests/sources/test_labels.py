@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from cuaug import DecodeError, Loader
+from cuaug._runtime import npz
+from cuaug._runtime.npz import decode_npz, encode_npz
 from cuaug.sources import TarShards
 from cuaug.sources._labels import decode_field, decode_integer, decode_json, decode_npy, decode_text
 from tests.loader.pictures import png
@@ -140,3 +143,54 @@ def test_arbitrary_bytes_give_an_array_or_a_value_error(data):
     for candidate in (data, npy(repr(data)), b"\x93NUMPY\x01\x00" + data):
         with contextlib.suppress(ValueError):
             decode_npy(candidate)
+
+
+def test_dicts_of_arrays():
+    values = {"boxes": np.zeros((0, 4), np.float32), "scores": np.arange(3.0), "id": 7, "name": "x", "flag": True}
+    decoded = decode_npz(encode_npz(values))
+    assert list(decoded) == list(values) and [decoded[name] for name in ("id", "name", "flag")] == [7, "x", True]
+    for name in ("boxes", "scores"):
+        np.testing.assert_array_equal(decoded[name], values[name], strict=True)
+    with np.load(io.BytesIO(encode_npz(values))) as file:
+        assert sorted(file) == sorted(values)
+
+
+@pytest.mark.parametrize("value", [None, [[1], [1, 2]], b"x", {"a": 1}, np.array([None])])
+def test_values_that_no_array_holds(value):
+    with pytest.raises(ValueError, match="'x' holds"):
+        encode_npz({"x": value})
+
+
+def test_deflated_zeros_are_refused_before_they_are_inflated(monkeypatch):
+    monkeypatch.setattr(npz, "DEFAULT_MAX_BYTES", 1 << 20)
+    data = encode_npz({"a": np.zeros(1 << 24, np.uint8)})
+    assert len(data) < 1 << 18
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="above the limit"):
+            decode_npz(data)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def zipped(data: bytes, name: str = "a.npy") -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", zipped(b"no array"), zipped(to_npy(np.array([1, None], dtype=object)))])
+def test_invalid_dicts_of_arrays_are_refused(data):
+    with pytest.raises(ValueError):
+        decode_npz(data)
+
+
+@given(st.integers(0, 500), st.binary(min_size=1, max_size=8))
+def test_damaged_dicts_of_arrays_give_a_value_error_or_values(at, noise):
+    data = bytearray(encode_npz({"a": np.arange(30), "b": "x"}))
+    at %= len(data)
+    data[at : at + len(noise)] = noise
+    with contextlib.suppress(ValueError):
+        decode_npz(bytes(data))
