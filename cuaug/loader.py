@@ -30,6 +30,7 @@ from cuaug.pipeline.failures import Failures, OnError
 from cuaug.pipeline.iteration import take_batches
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.reader import Reader
+from cuaug.pipeline.streams import open_stream
 from cuaug.plan import Layout
 from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder, Stats
@@ -191,6 +192,7 @@ class Loader(DataLoaderAttributes):
         )
         if clip_sampler is not None:
             check_clip_options(self.cache, self.decode, clip_sampler, stack=stack)
+        self._stream = open_stream(self, has_order=shuffle or sampler is not None, has_cache=cache is not None)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
         layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(
@@ -326,6 +328,8 @@ class Loader(DataLoaderAttributes):
 
         try:
             steps = self._steps(len(epoch), position)
+            if self._stream is not None:
+                self._stream.start(epoch, steps)
             yield from take_batches(self._pipeline, epoch, steps, self._failures, self, received)
             progress.finish(epoch)
             is_at_end = True
@@ -341,6 +345,8 @@ class Loader(DataLoaderAttributes):
 
     def _load_one(self, epoch: Epoch, rank_slice: RankSlice) -> Batch:
         self._pipeline.workers.check()
+        if self._stream is not None:
+            raise LoaderError(f"peek and replay need samples by index, which {self.source!r} does not have")
         (batch,) = take_batches(self._pipeline, epoch, [rank_slice], self._failures, self, lambda _: None)
         return batch
 

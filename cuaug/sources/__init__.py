@@ -14,6 +14,7 @@
 | `Parquet` | a column of encoded images in Parquet files, local or remote | `cuaug[parquet]` |
 | `DataFrame` | a pandas DataFrame with a column of paths | |
 | `FromDataset` | a torch Dataset, or any object with len() and items by index | |
+| `FromIterable` | an iterable Dataset, such as Hugging Face's streaming ones | |
 | `Videos` | clips of video files | `cuaug[video]` |
 | `Remote` | URLs: http, https, s3, gs and others | `cuaug[remote]` |
 | `ChecksumSource` | another source, and verifies its bytes | |
@@ -30,6 +31,7 @@ from cuaug.sources.csv_file import Csv
 from cuaug.sources.data_frame import DataFrame
 from cuaug.sources.files import Files
 from cuaug.sources.from_dataset import FromDataset
+from cuaug.sources.from_iterable import FromIterable
 from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
 from cuaug.sources.lmdb_environment import Lmdb
@@ -49,6 +51,7 @@ __all__ = [
     "DataFrame",
     "Files",
     "FromDataset",
+    "FromIterable",
     "Hdf5",
     "ListFile",
     "Lmdb",

@@ -40,6 +40,8 @@ class Source(Protocol):
       image of another size is a `DecodeError`. (0, 0): unknown.
     - `label_path_names`: the keys in dict labels whose paths the Loader may open, for masks and further pictures; an
       empty set where labels come from data that nobody has checked. None: all.
+    - `start_stream(seed, epoch, indices)`: for a source without samples by index. Each iteration calls it with the
+      samples that it will read, in ascending order. See `FromIterable`.
     - `classes`: names of the labels 0, 1, ....
     - `shard_sizes`: samples in each shard, in sample order, for `ShardSampler`.
     - `fingerprint() -> str | None`: digest of the samples and their labels, independent of where they are stored. A

@@ -221,7 +221,7 @@ def test_invalid_datasets_are_refused():
         def __len__(self):
             return 1
 
-    with pytest.raises(LoaderError, match=r"dataset must have .*unlike Stream; an iterable one has no order"):
+    with pytest.raises(LoaderError, match=r"dataset must have .*unlike Stream: for an iterable one use"):
         FromDataset(Stream())
     with pytest.raises(LoaderError, match="Sized is only iterable"):
         FromDataset(Sized())
