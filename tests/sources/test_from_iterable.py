@@ -133,6 +133,12 @@ def test_items_wait_only_while_batches_are_under_way():
         assert dataset.taken <= 4 * 6
 
 
+def test_items_of_other_ranks_and_before_the_position_are_discarded():
+    source = FromIterable(Numbers(400), 400)
+    source.start_stream(0, 0, np.arange(300, 400, 4))
+    assert source.read(396)[1] == 396 and len(source._stream._waiting) == 24
+
+
 # --- length and errors -----------------------------------------------------------------------------------------------
 
 
