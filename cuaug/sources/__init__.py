@@ -12,6 +12,8 @@
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
 | `Parquet` | a column of encoded images in Parquet files, local or remote | `cuaug[parquet]` |
+| `Mds` | MosaicML's MDS shards | |
+| `LitData` | chunks of `litdata.optimize` | |
 | `DataFrame` | a pandas DataFrame with a column of paths | |
 | `FromDataset` | a torch Dataset, or any object with len() and items by index | |
 | `FromIterable` | an iterable Dataset, such as Hugging Face's streaming ones | |
@@ -34,7 +36,9 @@ from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.from_iterable import FromIterable
 from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
+from cuaug.sources.litdata import LitData
 from cuaug.sources.lmdb_environment import Lmdb
+from cuaug.sources.mds import Mds
 from cuaug.sources.open import open_source
 from cuaug.sources.pairs import Pairs
 from cuaug.sources.parquet import Parquet
@@ -54,7 +58,9 @@ __all__ = [
     "FromIterable",
     "Hdf5",
     "ListFile",
+    "LitData",
     "Lmdb",
+    "Mds",
     "Pairs",
     "Parquet",
     "Remote",

@@ -7,6 +7,7 @@ import csv
 import functools
 import http.server
 import io
+import json
 import struct
 import tarfile
 import threading
@@ -269,6 +270,45 @@ def open_remote_parquet(folder: Path) -> sources.Parquet:
     return sources.Parquet(f"memory://{folder}/*.parquet", protocols=("memory",))
 
 
+# --- MDS and LitData -------------------------------------------------------------------------------------------------
+
+
+def record_file(records: list[bytes], after_offsets: bytes = b"") -> bytes:
+    """The number of records, their offsets, and the records."""
+    first = 4 * (len(records) + 2) + len(after_offsets)
+    offsets = [first + sum(map(len, records[:i])) for i in range(len(records) + 1)]
+    header = struct.pack(f"<{len(records) + 2}I", len(records), *offsets)
+    return header + after_offsets + b"".join(records)
+
+
+def write_mds(folder: Path, content: list[Sample]) -> None:
+    """Writes 0.mds with a third of the samples, and 1.mds."""
+    shards = []
+    for i, part in enumerate([content[: len(content) // 3], content[len(content) // 3 :]]):
+        records = [struct.pack("<I", len(s.data)) + s.data + struct.pack("<q", s.label) for s in part]
+        data = record_file(records, b"{}")
+        (folder / f"{i}.mds").write_bytes(data)
+        columns = {"column_names": ["image", "label"], "column_encodings": ["png", "int"], "column_sizes": [None, 8]}
+        raw_data = {"basename": f"{i}.mds", "bytes": len(data), "hashes": {}}
+        options = {"format": "mds", "version": 2, "compression": None, "zip_data": None}
+        shards.append({**columns, **options, "samples": len(part), "raw_data": raw_data})
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+
+
+def write_litdata(folder: Path, content: list[Sample]) -> None:
+    """Writes chunk-0-0.bin with a third of the samples, and chunk-0-1.bin."""
+    chunks = []
+    for i, part in enumerate([content[: len(content) // 3], content[len(content) // 3 :]]):
+        data = record_file([struct.pack("<II", len(s.data), 8) + s.data + struct.pack("<q", s.label) for s in part])
+        name = f"chunk-0-{i}.bin"
+        (folder / name).write_bytes(data)
+        chunks.append({"filename": name, "chunk_size": len(part), "chunk_bytes": len(data)})
+    leaf = {"type": None, "context": None, "children_spec": []}
+    spec = [1, {"type": "builtins.dict", "context": '["image", "label"]', "children_spec": [leaf, leaf]}]
+    config = {"compression": None, "data_format": ["bytes", "int"], "data_spec": json.dumps(spec)}
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+
+
 # --- Datasets --------------------------------------------------------------------------------------------------------
 
 
@@ -369,6 +409,8 @@ KINDS: dict[str, Kind] = {
     "hdf5 pixels": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5", "pixels"), has_names=False),
     "parquet": Kind(write_parquet, lambda folder: sources.Parquet(folder / "train-*.parquet")),
     "parquet remote": Kind(write_remote_parquet, open_remote_parquet, shared=False),
+    "mds": Kind(write_mds, sources.Mds, has_names=False),
+    "litdata": Kind(write_litdata, sources.LitData, has_names=False),
     "dataset paths": _dataset("path"),
     "dataset bytes": _dataset("bytes"),
     "dataset arrays": _dataset("array"),

@@ -1,0 +1,256 @@
+"""Base of MDS shards and LitData chunks: files of records, each found by a table of offsets.
+
+Both formats begin with the number of records and their offsets, uint32. A record begins with the sizes of its fields
+of variable size, uint32; then follow the fields. So no library is needed to read them: mosaicml-streaming requires
+NumPy before 2.2 and the clients of four clouds, and both decode images that the loader wants encoded.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import DecodeError, SourceError
+from cuaug.sources._bytes import open_regular
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
+from cuaug.sources._labels import decode_field, decode_integer, decode_json, decode_text, parse_label_fields
+from cuaug.sources._repr import ReprMixin
+
+__all__ = ["Field", "RecordFile", "RecordSource", "read_index"]
+
+_FINGERPRINT_RECORDS = 1000
+
+
+class Field(NamedTuple):
+    """A field of every record.
+
+    Attributes:
+        kind: its encoding, such as "int" or "jpeg".
+        size: in bytes; None: each record tells it.
+    """
+
+    name: str
+    kind: str
+    size: int | None = None
+
+
+class RecordFile(NamedTuple):
+    """A file, its records, and its size in bytes, as the index claims them."""
+
+    path: str
+    records: int
+    size: int
+
+
+def _scalar(dtype: str) -> Callable[[bytes], Any]:
+    def decode(data: bytes) -> Any:
+        if len(data) != np.dtype(dtype).itemsize:
+            raise ValueError(f"{len(data)} bytes are no {dtype}")
+        return np.frombuffer(data, dtype)[0].item()
+
+    return decode
+
+
+def _pil_pixels(data: bytes) -> NDArray[np.uint8]:
+    """Pixels that PIL's `tobytes` made, after width, height, the length of the mode, and the mode."""
+    if len(data) < 12:
+        raise ValueError("no header")
+    width, height, length = struct.unpack_from("<III", data)
+    mode, pixels = data[12 : 12 + length], data[12 + length :]
+    channels = {b"L": 1, b"RGB": 3}.get(mode)
+    if channels is None or len(pixels) != width * height * channels:
+        raise ValueError(f"{len(pixels)} bytes of mode {mode!r} are no {width} x {height} image of mode RGB or L")
+    return np.frombuffer(pixels, np.uint8).reshape(height, width, channels)
+
+
+_WIDTHS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
+_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    "bytes": bytes,
+    "jpeg": bytes,
+    "png": bytes,
+    "pil": _pil_pixels,
+    "str": decode_text,
+    "json": decode_json,
+    "str_int": decode_integer,
+    "str_float": float,
+    "int": _scalar("<i8"),
+    "float": _scalar("<f8"),
+    "bool": _scalar("|b1"),
+    **{f"{kind}{bits}": _scalar(f"<{kind[0]}{bits // 8}") for kind, widths in _WIDTHS.items() for bits in widths},
+}
+_IMAGE_KINDS = ("bytes", "jpeg", "png", "pil")
+
+
+def read_index(folder: str) -> Any:
+    """Parses index.json of a folder.
+
+    Raises:
+        SourceError: it is missing, or no JSON.
+    """
+    path = os.path.join(folder, "index.json")
+    try:
+        with open(path, "rb") as file:
+            return json.load(file)
+    except OSError as error:
+        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path!r} is damaged: {error}") from error
+
+
+class RecordSource(ReprMixin):
+    """Records of several files.
+
+    Args:
+        kind: kind of the files, for the fingerprint.
+        files: at least one.
+        fields: of each record, in order.
+        image: name of the field with the image.
+        label: name of the field with the label; a list of names; or None.
+
+    Attributes:
+        paths: the files.
+        shard_sizes: records of each file, for `ShardSampler`.
+
+    Raises:
+        SourceError: a file is missing or of another size than the index claims, or a field is missing or of a kind
+            that is not read.
+    """
+
+    #: Labels come from the data, so the Loader opens no path in them.
+    label_path_names: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        kind: str,
+        files: Sequence[RecordFile],
+        fields: Sequence[Field],
+        image: str,
+        label: str | Sequence[str] | None,
+    ) -> None:
+        self._kind, self._files, self._all_fields = kind, list(files), list(fields)
+        self.image = image
+        self.fields, self._is_dict = parse_label_fields(label)
+        self.paths = [file.path for file in files]
+        self.shard_sizes = [file.records for file in files]
+        self._ends = list(itertools.accumulate(self.shard_sizes))
+        self._stamps = [self._check_file(file) for file in files]
+        if not self._ends or not self._ends[-1]:
+            raise SourceError(f"the index of {kind} files has no samples: there is nothing to load")
+        self._places = {field.name: i for i, field in enumerate(fields)}
+        for name in (image, *self.fields):
+            self._check_field(name)
+        self._offsets: dict[int, NDArray[np.uint32]] = {}
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        """Returns (encoded image or uint8 array (H, W, C), label).
+
+        Raises:
+            DecodeError: the record is damaged.
+            OSError: the file cannot be read, or has changed since the source was made.
+        """
+        fields = self._split(self._record(*self._locate(index)))
+        image = self._decode(self.image, fields)
+        labels = {name: self._decode(name, fields) for name in self.fields}
+        return image, labels if self._is_dict else labels[self.fields[0]] if self.fields else index
+
+    def path(self, index: int) -> str:
+        """shard.00000.mds record 12"""
+        file, row = self._locate(index)
+        return f"{self.paths[file]} record {row}"
+
+    @cached_method
+    def fingerprint(self) -> str:
+        """Digest of the files' names and sizes, the fields, and up to 1,000 evenly spaced records."""
+        sizes = [[file.records, file.size] for file in self._files]
+        fields = [list(map(str, field)) for field in self._all_fields]
+        chosen = range(0, len(self), -(-len(self) // _FINGERPRINT_RECORDS))
+        names = [self.image, self.fields, self._is_dict]
+        records = map(self._record_or_none, chosen)
+        return fingerprint(self._kind, relative_paths(self.paths), sizes, fields, names, records)
+
+    def cache_key(self) -> str:
+        """The files' folder, and a digest of their modification times."""
+        return cache_key(self.paths, self.image)
+
+    def _check_file(self, file: RecordFile) -> tuple[int, int]:
+        try:
+            status = os.stat(file.path)
+        except OSError as error:
+            raise SourceError(f"cannot read {file.path!r}: {error.strerror}; all files must be local") from error
+        if status.st_size != file.size:
+            raise SourceError(
+                f"{file.path!r} has {status.st_size} bytes, but the index claims {file.size}: it is truncated, or "
+                "belongs to another index"
+            )
+        if file.records < 0 or 4 * (file.records + 2) > file.size:
+            raise SourceError(f"{file.path!r} has {file.size} bytes, too few for the {file.records} records of the index")
+        return status.st_size, status.st_mtime_ns
+
+    def _check_field(self, name: str) -> None:
+        if name not in self._places:
+            raise SourceError(
+                f"{self.paths[0]!r} has no field {name!r}; it has {', '.join(map(repr, self._places))}: give image= "
+                "and label="
+            )
+        kind = self._all_fields[self._places[name]].kind
+        kinds = _IMAGE_KINDS if name == self.image else _DECODERS
+        if kind not in kinds:
+            raise SourceError(
+                f"{self.paths[0]!r}: field {name!r} has the encoding {kind!r}; {', '.join(kinds)} are read. Give the "
+                "library's own Dataset to cuaug.sources.FromDataset or FromIterable"
+            )
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        file = bisect.bisect_right(self._ends, index)
+        return file, index - (self._ends[file - 1] if file else 0)
+
+    def _record(self, file: int, row: int) -> bytes:
+        descriptor = open_regular(self.paths[file], os.O_RDONLY)
+        try:
+            status = os.fstat(descriptor)
+            if (status.st_size, status.st_mtime_ns) != self._stamps[file]:
+                raise OSError(f"{self.paths[file]!r} has changed since its index was read: make the source again")
+            offsets = self._offsets.get(file)
+            if offsets is None:
+                count = self._files[file].records
+                offsets = np.frombuffer(os.pread(descriptor, 4 * (count + 1), 4), "<u4")
+                self._offsets[file] = offsets
+            begin, end = map(int, offsets[row : row + 2])
+            if not 4 * (len(offsets) + 1) <= begin <= end <= status.st_size:
+                raise DecodeError(f"record {row} lies at bytes {begin} to {end} of {status.st_size}")
+            return os.pread(descriptor, end - begin, begin)
+        finally:
+            os.close(descriptor)
+
+    def _record_or_none(self, index: int) -> bytes | None:
+        try:
+            return self._record(*self._locate(index))
+        except DecodeError:  # `read` reports it; the fingerprint goes on
+            return None
+
+    def _split(self, record: bytes) -> list[bytes]:
+        """The bytes of each field."""
+        count = sum(field.size is None for field in self._all_fields)
+        if len(record) < 4 * count:
+            raise DecodeError(f"the record has {len(record)} bytes, too few for the sizes of {count} fields")
+        given = iter(struct.unpack_from(f"<{count}I", record))
+        sizes = [next(given) if field.size is None else field.size for field in self._all_fields]
+        if 4 * count + sum(sizes) != len(record):
+            raise DecodeError(f"the record has {len(record)} bytes, its fields {4 * count + sum(sizes)}")
+        ends = [4 * count, *itertools.accumulate(sizes, initial=4 * count)][1:]
+        return [record[begin:end] for begin, end in itertools.pairwise(ends)]
+
+    def _decode(self, name: str, fields: Sequence[bytes]) -> Any:
+        place = self._places[name]
+        return decode_field(name, fields[place], _DECODERS[self._all_fields[place].kind])

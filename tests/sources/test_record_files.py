@@ -1,0 +1,183 @@
+"""MDS and LitData: files that their own libraries wrote, damage, changes, and what is refused.
+
+tests/sources/written holds four samples each, written by mosaicml-streaming 0.13.0 and by litdata 0.2.76: image k is a
+JPEG of 4 x 5 pixels of level 10 * k, its label is k + 1.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug import DecodeError, Loader, LoaderError, ShardSampler
+from cuaug.sources import LitData, Mds
+from tests.sources.writers import samples, write_litdata, write_mds
+
+WRITTEN = Path(__file__).parent / "written"
+CLASSES = {"mds": Mds, "litdata": LitData}
+WRITERS = {"mds": write_mds, "litdata": write_litdata}
+
+
+@pytest.fixture(params=CLASSES)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def folder(name, tmp_path) -> Path:
+    WRITERS[name](tmp_path, samples())
+    return tmp_path
+
+
+def first_file(folder: Path) -> Path:
+    return min([*folder.glob("*.mds"), *folder.glob("*.bin")])
+
+
+def change_index(folder: Path, change) -> None:
+    index = json.loads((folder / "index.json").read_text())
+    change(index)
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+# --- files of the libraries ------------------------------------------------------------------------------------------
+
+
+def test_files_that_the_library_wrote(name):
+    fields = ["label", "name", "score"]
+    source = CLASSES[name](WRITTEN / name, label=fields)
+    assert len(source) == 4
+    for i in range(4):
+        data, label = source.read(i)
+        assert label == {"label": i + 1, "name": f"n{i}", "score": i / 2}
+        pixels = np.asarray(Image.open(io.BytesIO(data)))
+        assert pixels.shape == (4, 5, 3) and np.abs(pixels.astype(int) - 10 * i).max() <= 1
+    sampler = ShardSampler(source.shard_sizes, 2)
+    with Loader(CLASSES[name](WRITTEN / name), batch_size=4, sampler=sampler) as loader:
+        ((images, labels),) = loader
+    assert images.float().mean((1, 2, 3)).round().div(10).add(1).long().tolist() == labels.tolist()
+
+
+def test_other_encodings_of_mds():
+    source = Mds(WRITTEN / "mds", "pixels", "meta")
+    pixels, label = source.read(3)
+    assert label == {"a": [3]} and pixels.shape == (2, 3, 3) and (pixels == 3).all()
+    assert Mds(WRITTEN / "mds", "raw").read(2)[0][:2] == b"\xff\xd8"
+    assert Mds(WRITTEN / "mds", label=None).read(2)[1] == 2
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_an_error_of_a_sample_or_of_the_source(name, folder):
+    path, good = first_file(folder), first_file(folder).read_bytes()
+    rng, raised = np.random.default_rng(0), 0
+    for _ in range(200):
+        data = bytearray(good)
+        for at in rng.integers(0, 80, 2):
+            data[at] = rng.integers(256)
+        path.write_bytes(data)
+        source = CLASSES[name](folder)
+        for i in range(len(source)):
+            try:
+                source.read(i)
+            except DecodeError:
+                raised += 1
+        source.fingerprint()
+    assert raised > 100
+
+
+def test_a_damaged_record_damages_one_sample(name, folder):
+    path = first_file(folder)
+    data = bytearray(path.read_bytes())
+    at = 4 + 4 * 1
+    data[at : at + 4] = (len(data) + 9).to_bytes(4, "little")  # the end of record 0, and the begin of record 1
+    path.write_bytes(data)
+    with pytest.raises(DecodeError, match=r"record 1 lies at bytes \d+ to \d+ of \d+"):
+        CLASSES[name](folder).read(1)
+    with Loader(CLASSES[name](folder), batch_size=12, on_error="skip") as loader:
+        assert len(next(iter(loader)).labels) == 10
+
+
+def test_a_changed_file_is_an_error(name, folder):
+    source = CLASSES[name](folder)
+    source.read(0)
+    os.utime(first_file(folder), ns=(0, 0))
+    with pytest.raises(OSError, match="has changed since its index was read"):
+        source.read(0)
+
+
+def test_a_truncated_or_missing_file_is_refused(name, folder):
+    path = first_file(folder)
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(LoaderError, match=r"has \d+ bytes, but the index claims \d+: it is truncated"):
+        CLASSES[name](folder)
+    path.unlink()
+    with pytest.raises(LoaderError, match="No such file or directory; all files must be local"):
+        CLASSES[name](folder)
+
+
+# --- refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_missing_fields_are_refused(name, folder):
+    with pytest.raises(LoaderError, match="has no field 'photo'; it has 'image', 'label'"):
+        CLASSES[name](folder, "photo")
+    with pytest.raises(LoaderError, match="field 'label' has the encoding 'int'; bytes, jpeg, png, pil are read"):
+        CLASSES[name](folder, "label")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"shards": 3}', '{"config": {}, "chunks": []}', "[" * 100_000])
+def test_other_indexes_are_refused(name, folder, text):
+    (folder / "index.json").write_text(text)
+    with pytest.raises(LoaderError, match="index"):
+        CLASSES[name](folder)
+    (folder / "index.json").unlink()
+    with pytest.raises(LoaderError, match=r"cannot read .*index.json': No such file"):
+        CLASSES[name](folder)
+
+
+def test_other_shards_of_mds_are_refused(tmp_path):
+    write_mds(tmp_path, samples())
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    for change, message in (
+        (lambda shard: shard.update(column_encodings=["jpeg", "pkl"]), "'label' has the encoding 'pkl'"),
+        (lambda shard: shard.update(format="json"), "format 'json', version 2; MDS version 2 is read"),
+        (lambda shard: shard["raw_data"].update(basename="../0.mds"), "lies outside the folder"),
+        (lambda shard: shard.update(samples=10**9), "too few for the 1000000000 records"),
+    ):
+        shutil.copy(tmp_path / "copy" / "index.json", tmp_path / "index.json")
+        change_index(tmp_path, lambda index, change=change: [change(shard) for shard in index["shards"]])
+        with pytest.raises(LoaderError, match=message):
+            Mds(tmp_path)
+    shutil.copy(tmp_path / "copy" / "index.json", tmp_path / "index.json")
+    change_index(tmp_path, lambda index: index["shards"][1].update(column_sizes=[None, 4]))
+    with pytest.raises(LoaderError, match="has other columns than"):
+        Mds(tmp_path)
+    change_index(tmp_path, lambda index: index["shards"][0].update(compression="zstd"))
+    first_file(tmp_path).unlink()
+    with pytest.raises(LoaderError, match=r"is compressed \(zstd\): decompress the shards first"):
+        Mds(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"compression": "zstd"}, r"the chunks have compression \(zstd\)"),
+        ({"encryption": {"algorithm": "fernet"}}, "the chunks have encryption"),
+        ({"item_loader": "TokensLoader"}, "item_loader is 'TokensLoader'"),
+        ({"data_format": ["bytes", "pickle"]}, "'label' has the encoding 'LitData pickle'"),
+        ({"data_format": ["bytes"]}, "no index of LitData chunks"),
+    ],
+)
+def test_other_chunks_of_litdata_are_refused(tmp_path, change, message):
+    write_litdata(tmp_path, samples())
+    change_index(tmp_path, lambda index: index["config"].update(change))
+    with pytest.raises(LoaderError, match=message):
+        LitData(tmp_path)
