@@ -194,7 +194,7 @@ class RecordSource(ReprMixin):
                 "belongs to another index"
             )
         if file.records < 0 or 4 * (file.records + 2) > file.size:
-            raise SourceError(f"{file.path!r} has {file.size} bytes, too few for the {file.records} records of the index")
+            raise SourceError(f"{file.path!r} has {file.size} bytes, too few for the index's {file.records} records")
         return status.st_size, status.st_mtime_ns
 
     def _check_field(self, name: str) -> None:

@@ -105,6 +105,16 @@ def test_a_damaged_record_damages_one_sample(name, folder):
         assert len(next(iter(loader)).labels) == 10
 
 
+def test_a_wrong_size_of_a_field_damages_one_sample(name, folder):
+    path, at = first_file(folder), int.from_bytes(first_file(folder).read_bytes()[4:8], "little")
+    data = bytearray(path.read_bytes())
+    data[at] -= 1
+    path.write_bytes(data)
+    with pytest.raises(DecodeError, match=r"the record has \d+ bytes, its fields \d+"):
+        CLASSES[name](folder).read(0)
+    CLASSES[name](folder).read(1)
+
+
 def test_a_changed_file_is_an_error(name, folder):
     source = CLASSES[name](folder)
     source.read(0)
@@ -150,7 +160,7 @@ def test_other_shards_of_mds_are_refused(tmp_path):
         (lambda shard: shard.update(column_encodings=["jpeg", "pkl"]), "'label' has the encoding 'pkl'"),
         (lambda shard: shard.update(format="json"), "format 'json', version 2; MDS version 2 is read"),
         (lambda shard: shard["raw_data"].update(basename="../0.mds"), "lies outside the folder"),
-        (lambda shard: shard.update(samples=10**9), "too few for the 1000000000 records"),
+        (lambda shard: shard.update(samples=10**9), "too few for the index.s 1000000000 records"),
     ):
         shutil.copy(tmp_path / "copy" / "index.json", tmp_path / "index.json")
         change_index(tmp_path, lambda index, change=change: [change(shard) for shard in index["shards"]])
