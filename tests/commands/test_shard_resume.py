@@ -154,6 +154,7 @@ def test_files_of_other_sets_stay(tmp_path, out, capsys):
     (out / "x-00001.tar").write_bytes(b"precious")
     assert shard(photos, out / "x-{:05d}.tar", "--size", "8kB") == 1
     assert "x-00001.tar' exists" in capsys.readouterr().err and (out / "x-00001.tar").read_bytes() == b"precious"
+    assert not (out / "x.partial").exists()
 
 
 def test_a_finished_set_that_lost_a_shard(tmp_path, out, capsys):

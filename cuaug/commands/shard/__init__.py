@@ -65,7 +65,7 @@ def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: P
         skip_damaged=options.on_error == "skip",
         on_sample=on_sample,
     )
-    with open_partial_folder(names.partial, names.manifest):
+    with open_partial_folder(names.partial, names.plan, names.manifest):
         manifest = read_json(names.manifest)
         if manifest is None:
             manifest = _build(builder, rank, ranks, out, progress)

@@ -74,7 +74,7 @@ class Builder:
         Raises:
             LoaderError: it is of other arguments, or a file of another set has the name of a shard.
         """
-        path = self._names.partial / "plan.json"
+        path = self._names.plan
         if read_json(path) is None:
             with _claimed(path) as file:
                 if file is not None:  # else another process has made it meanwhile

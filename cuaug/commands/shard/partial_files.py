@@ -102,14 +102,17 @@ def claim_file(temporary: Path, *, wait: bool) -> PartialFile | None:
 
 
 @contextlib.contextmanager
-def open_partial_folder(folder: Path, manifest: Path) -> Iterator[None]:
-    """Makes the partial folder if it is missing; the last process to leave removes it once the manifest exists."""
+def open_partial_folder(folder: Path, plan: Path, manifest: Path) -> Iterator[None]:
+    """Makes the partial folder if it is missing; the last process to leave removes it unless it is needed.
+
+    It is needed from the moment when the plan exists until the manifest exists.
+    """
     fd = _lock_folder(folder)
     try:
         yield
     finally:
         try:
-            if manifest.exists():
+            if manifest.exists() or not plan.exists():  # finished, or not begun
                 with contextlib.suppress(BlockingIOError):  # another process is in the folder, and removes it later
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     _remove(folder)

@@ -64,6 +64,10 @@ class ShardNames:
         return self.folder / f"{self.stem}.partial"
 
     @property
+    def plan(self) -> Path:
+        return self.partial / "plan.json"
+
+    @property
     def manifest(self) -> Path:
         return self.folder / f"{self.stem}.manifest.json"
 
