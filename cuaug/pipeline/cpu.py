@@ -14,6 +14,7 @@ from cuaug.codec import (
     DecodedImage,
     DecodeResult,
     EncodedImage,
+    EncodedJpeg,
     JpegIndex,
     Region,
     load_codec,
@@ -231,4 +232,5 @@ class _Run(NamedTuple):
 
 def _is_native(item: Item) -> bool:
     """Whether native code decodes and augments it."""
-    return (isinstance(item, EncodedImage) and not item.for_pillow) or type(item) is DecodedImage
+    kind = type(item)
+    return kind is EncodedJpeg or kind is DecodedImage or (isinstance(item, EncodedImage) and not item.for_pillow)

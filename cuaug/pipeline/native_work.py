@@ -36,12 +36,9 @@ from cuaug.sources._shards import FileRanges
 __all__ = ["FileReads", "SampleRuns", "Times"]
 
 _READ, _RUN = 1, 2  # kinds of work
-_FILE_ROW = np.dtype(
-    [(name, np.int64) for name in ("path", "file", "begin", "header_crc", "data", "size", "chunk", "offset")]
-    + [("header", np.int32, 5)],
-    align=True,
-)
-
+# Fields of a `FileRow`; the five int32 of its header take three.
+_PATH, _FILE, _BEGIN, _HEADER_CRC, _DATA, _SIZE, _CHUNK, _OFFSET, _HEADER = range(9)
+_FILE_FIELDS = _HEADER + 3
 
 _REGION_FIELDS = 11  # of `EncodedRegion`
 _PIXELS, _PITCH, _SAMPLE, _STATUS, _LACKS_MEMORY, _TEXT_LENGTH, _SAMPLE_FIELDS = range(_REGION_FIELDS, 18)
@@ -151,20 +148,21 @@ class FileReads:
         self, data: Sequence[Any], ranges: FileRanges | None, times: Times, max_bytes: int, max_pixels: int
     ) -> None:
         self._data, self._ranges, self._times = data, ranges, times
-        rows = self._rows = np.zeros((len(data), 1 if ranges is None else ranges.table.shape[1]), dtype=_FILE_ROW)
+        count = 1 if ranges is None else ranges.table.shape[1]
+        rows = self._rows = np.zeros((len(data), count, _FILE_FIELDS), dtype=np.int64)
         if ranges is None:
-            names = [_encode_path(value) if type(value) is str else None for value in data]
-            self._paths = (ctypes.c_char_p * len(data))(*names)  # keeps the names, too
-            rows["path"][:, 0] = np.frombuffer(memoryview(self._paths).cast("B"), dtype=np.int64)
+            paths = [value if type(value) is str else "" for value in data]
+            rows[:, 0, _PATH], self._names = _encode_paths(paths)
         else:
-            number, rows["begin"], rows["size"], rows["header_crc"] = np.moveaxis(ranges.table, -1, 0)
-            rows["file"] = np.where(number < 0, 0, address(ranges.states) + number * ranges.states.strides[0])
+            rows[..., [_FILE, _BEGIN, _SIZE, _HEADER_CRC]] = ranges.table
+            number = ranges.table[..., 0]
+            rows[..., _FILE] = np.where(number < 0, 0, address(ranges.states) + number * ranges.states.strides[0])
         self._memory = library.cuaug_file_memory_new()
         if self._memory is None:
             raise MemoryError("no memory to read files")
         weakref.finalize(self, library.cuaug_file_memory_delete, self._memory).atexit = False
         self._table = _ReadWork(
-            times.common, rows.ctypes.data, rows.shape[1], 0 if ranges is None else ranges.header_bytes, self._memory,
+            times.common, address(rows), count, 0 if ranges is None else ranges.header_bytes, self._memory,
             min(max_bytes, sys.maxsize), MAX_SCANS, min(MAX_FULL_SCANS * max_pixels, sys.maxsize),
         )  # fmt: skip
 
@@ -180,19 +178,20 @@ class FileReads:
         """
         chunks = [_release(self._memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(self._memory))]
         rows, data, labels = self._rows, list(self._data), dict[int, Any]()
-        complete = (rows["data"] != 0).all(axis=1)
-        headers = rows["header"][:, 0]
-        places = np.stack([rows[name] for name in ("chunk", "offset", "size")], axis=-1)[complete]
-        for i, parts in zip(np.flatnonzero(complete).tolist(), places.tolist(), strict=True):
-            image, *others = [chunks[chunk][offset : offset + size] for chunk, offset, size in parts]
+        headers = rows[:, 0, _HEADER:].view(np.int32)[:, :5]
+        for i, places in enumerate(rows[..., _DATA:_HEADER].tolist()):
+            if not all(place[0] for place in places):
+                headers[i] = 0
+                continue
+            image, *parts = [chunks[chunk][offset : offset + size] for _, size, chunk, offset in places]
             if self._ranges is not None:
                 try:
-                    labels[i] = self._ranges.make_label(i, [part.tobytes() for part in others])
+                    labels[i] = self._ranges.make_label(i, [part.tobytes() for part in parts])
                 except (DecodeError, MemoryError):  # the source's `read` raises it again
-                    complete[i] = False
+                    headers[i] = 0
                     continue
             data[i] = image
-        return data, np.where(complete[:, None], headers, 0), labels
+        return data, headers, labels
 
 
 class SampleRuns:
@@ -226,19 +225,16 @@ class SampleRuns:
     ) -> None:
         self.positions = [i for i, item in enumerate(items) if item is not None]
         count = len(self.positions)
-        chosen = [items[i] for i in self.positions]
+        chosen: list[Any] = [items[i] for i in self.positions]
         rows = self._rows = np.zeros((count, _SAMPLE_FIELDS), dtype=np.int64)
         rows[:, _REGION_FIELDS - 4 : _REGION_FIELDS] = regions[self.positions]
         rows[:, _SAMPLE] = self.positions
-        encoded = [i for i, item in enumerate(chosen) if isinstance(item, EncodedImage)]
-        files = [item.file_row() for item in chosen if isinstance(item, EncodedImage)]
-        if files:
-            rows[encoded, : _REGION_FIELDS - 4] = files
-        for i, item in enumerate(chosen if len(encoded) < count else ()):
-            if isinstance(item, DecodedImage):
-                y0, x0, _, _ = regions[self.positions[i]].tolist()
-                pitch = item.array.strides[0]
-                rows[i, [_PIXELS, _PITCH]] = address(item.array) + y0 * pitch + 3 * x0, pitch
+        no_file = (0,) * (_REGION_FIELDS - 4)
+        rows[:, : _REGION_FIELDS - 4] = [no_file if type(item) is DecodedImage else item.file_row() for item in chosen]
+        for i in [i for i, item in enumerate(chosen) if type(item) is DecodedImage]:
+            y0, x0, _, _ = regions[self.positions[i]].tolist()
+            pitch = chosen[i].array.strides[0]
+            rows[i, [_PIXELS, _PITCH]] = address(chosen[i].array) + y0 * pitch + 3 * x0, pitch
         self._text = np.empty((count, _TEXT_BYTES), dtype=np.uint8)
         options = DecoderPaths(fancy_upsampling=fancy_upsampling).options.encode()
         self._kept = items, plan, targets, times, index, options
@@ -282,10 +278,22 @@ def _release(memory: int, chunk: int) -> NDArray[np.uint8]:
     return array
 
 
-def _encode_path(path: str) -> bytes:
-    """The path in the system's encoding; empty for an impossible name."""
+def _encode_paths(paths: list[str]) -> tuple[NDArray[np.int64], bytes]:
+    """Addresses of the paths in the system's encoding, and their memory; an impossible name becomes empty."""
     try:
-        name = os.fsencode(path)
+        names = os.fsencode("\0".join(paths))
+    except ValueError:  # half of a surrogate pair
+        names = b""
+    ends = np.flatnonzero(np.frombuffer(names, dtype=np.uint8) == 0)
+    if len(ends) != len(paths) - 1:
+        return _encode_paths([path if _is_possible(path) else "" for path in paths])
+    starts = np.zeros(len(paths), dtype=np.int64)
+    starts[1:] = ends + 1
+    return starts + data_address(names), names
+
+
+def _is_possible(path: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(path)
     except ValueError:
-        return b""
-    return b"" if b"\0" in name else name
+        return False

@@ -44,7 +44,7 @@ from cuaug.transforms.pictures import refuse_pictures
 __all__ = ["UNREAD", "Item", "Reader"]
 
 # Data that needs no further check.
-_COMMON_TYPES = bytes, np.ndarray, ClipRequest
+_COMMON_TYPES = str, bytes, np.ndarray, ClipRequest
 #: The data of a sample that `Reader.fetch` has not read yet.
 UNREAD = object()
 # The reader keeps the paths of the last samples, for errors, if the source cannot name them.
@@ -124,7 +124,7 @@ class Reader:
             if type(data) is bytes:
                 check_bytes(len(data), self._max_bytes)
             elif isinstance(data, (str, os.PathLike)):
-                data = str(os.fsdecode(data))
+                data = data if type(data) is str else str(os.fsdecode(data))
                 self._recent_paths.append((index, data))
         except OSError as error:
             raise self._read_error(error, index, None) from error

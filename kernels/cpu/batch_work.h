@@ -54,7 +54,7 @@ void begin(Worker& worker, const BatchWork& work, int64_t i, Stage stage, int64_
 
 // A file, or a range of one.
 struct FileRow {
-    const char* path;           // null: a range of `file`, or `data` is there
+    const char* path;           // null: a range of `file`, or nothing to read
     const OpenFile* file;       // null: a whole file
     int64_t begin, header_crc;  // of the range
     const unsigned char* data;  // null if it could not be read at once
@@ -62,6 +62,7 @@ struct FileRow {
     int64_t chunk, offset;  // of `memory`, where the data are
     JpegHeader header;
 };
+static_assert(sizeof(FileRow) == 11 * sizeof(int64_t), "cuaug/pipeline/native_work.py writes int64");
 
 struct ReadWork {
     BatchWork common;
@@ -89,7 +90,7 @@ void read_item(void* table, int64_t i, Worker& worker) {
     const int64_t middle = row.path || row.file ? now() : start;
     begin(worker, work.common, i, PARSE, middle);
     if (row.data) row.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
-    // Python parses all other files, and counts the time.
+    // Python parses other files, and counts the time.
     work.common.times[i] = {worker.number, start, middle, row.header.orientation ? now() : middle};
 }
 
