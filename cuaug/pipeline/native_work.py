@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.native import BEST_ISA, address, library
+from cuaug._runtime.native import BEST_ISA, address, data_address, library
 from cuaug.codec import (
     MAX_FULL_SCANS,
     MAX_SCANS,

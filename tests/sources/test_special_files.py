@@ -63,7 +63,7 @@ def make_files(folder: Path) -> dict[str, bytes | None]:
 def read_files(paths: list[str], max_bytes: int = 1 << 60) -> list[bytes | None]:
     """The files' bytes, read by native work on two threads; None for files that are left to `read_bytes`."""
     times = Times(0, np.zeros(1, dtype=np.int64), np.arange(len(paths)), ("read", "parse"))
-    reads, pool, ended = FileReads(paths, times, max_bytes, 1 << 30), ThreadPool(2), threading.Event()
+    reads, pool, ended = FileReads(paths, None, times, max_bytes, 1 << 30), ThreadPool(2), threading.Event()
     pool.submit(ended.set, native=reads.work)
     assert ended.wait(30)
     pool.close()
