@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError
+from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.failures import Failures
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
@@ -33,7 +37,8 @@ def take_batches(
     received: Callable[[RankSlice], None],
 ) -> Iterator[Batch]:
     """Yields the batches of these steps of an epoch; calls `received` before each."""
-    recorder = pipeline.recorder
+    recorder, reader = pipeline.recorder, pipeline.config.reader
+    finished = 0
 
     def start_job(rank_slice: RankSlice) -> Job:
         return pipeline.start(epoch, rank_slice)
@@ -46,6 +51,7 @@ def take_batches(
         labels = batch.labels if dtypes is None else dtypes.unify(batch.labels, batch.indices)
         return batch if labels is batch.labels else batch._replace(labels=labels)
 
+    ahead = reader.read_ahead(_BatchIndices(epoch, steps, pipeline.config))
     try:
         with recorder.at("wait_for_first_batch", lane="consumer") as clock:
             for job in prefetch_in_order(steps, start_job, pipeline.config.prefetch, count_ready):
@@ -54,6 +60,9 @@ def take_batches(
                 failures.report(job, settings.error_callback, settings.max_errors)
                 job.check()
                 received(job.rank_slice)
+                finished += 1
+                if ahead is not None:
+                    ahead.finish(finished)
                 clock.count("batches")
                 clock.count("samples", job.sample_count)
                 clock.at("wait_for_consumer")
@@ -61,4 +70,18 @@ def take_batches(
                 yield take(job)  # keep no reference here: the consumer frees the batch's memory
                 clock.at("wait_for_data")
     finally:
+        if ahead is not None:
+            ahead.close()
         pipeline.end_iteration()
+
+
+class _BatchIndices:
+    """The indices that each batch reads from the source, with the partners of batch transforms."""
+
+    def __init__(self, epoch: Epoch, steps: Iterable[RankSlice], config: BatchConfig) -> None:
+        self._epoch, self._steps, self._config = epoch, steps, config
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        for rank_slice in self._steps:
+            positions = self._epoch.with_next(rank_slice.positions, self._config.transforms.partners)
+            yield self._config.reader.uncached(self._epoch.indices[positions])

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -35,6 +35,7 @@ from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources._shards import FileRanges
+from cuaug.sources.source import ReadAhead
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath
 from cuaug.targets.names import TargetFormat
@@ -135,6 +136,16 @@ class Reader:
                 error.add_note(f"while reading sample {index}")
             raise
         return data, label
+
+    def read_ahead(self, batches: Iterable[NDArray[np.int64]]) -> ReadAhead | None:
+        """Tells the source which samples the batches will read; None if it does nothing with that."""
+        method = optional_method(self.source, "read_ahead")
+        return None if method is None else method(batches)
+
+    def uncached(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the samples that no cache holds."""
+        cache = self._encoded or self.decoded
+        return indices if cache is None else indices[[cache.get(index) is None for index in indices.tolist()]]
 
     @property
     def reads_natively(self) -> bool:

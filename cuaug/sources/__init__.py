@@ -27,6 +27,7 @@
 
 from __future__ import annotations
 
+from cuaug.remote import RemoteOptions
 from cuaug.sources.checked import ChecksumSource
 from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
@@ -64,6 +65,7 @@ __all__ = [
     "Pairs",
     "Parquet",
     "Remote",
+    "RemoteOptions",
     "Source",
     "TFRecord",
     "TarShards",

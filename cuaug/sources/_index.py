@@ -28,9 +28,27 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.errors import SourceError
+from cuaug.remote.file import RemoteFile
+from cuaug.remote.urls import is_url
 from cuaug.sources._bytes import open_regular
 
-__all__ = ["SUFFIX", "Index", "IndexFormat", "Stamp", "check_spans", "is_string_list", "load_indexes"]
+__all__ = [
+    "HEAD_BYTES",
+    "SUFFIX",
+    "TAIL_BYTES",
+    "Index",
+    "IndexFormat",
+    "Stamp",
+    "check_spans",
+    "file_size",
+    "is_string_list",
+    "keep_cached",
+    "load_cached",
+    "load_indexes",
+    "max_index_bytes",
+    "pread",
+    "unpack",
+]
 
 log = logging.getLogger("cuaug")
 
@@ -39,8 +57,8 @@ _VERSION = 3
 #: Extension of an index file, after the shard's name.
 SUFFIX = ".cuaug-index"
 
-# Bytes of a shard's beginning and end in its stamp. A tar ends with up to 11 kB of zeros.
-_HEAD_BYTES, _TAIL_BYTES = 4096, 16_384
+#: Bytes of a shard's beginning and end in its stamp. A tar ends with up to 11 kB of zeros.
+HEAD_BYTES, TAIL_BYTES = 4096, 16_384
 # Limit on an index's size: this, plus 8 bytes per byte of the shard. A member of 512 bytes or more takes 36, a record
 # of 16 bytes or more takes 16, and JSON writes one byte of a name as at most 6.
 _EXTRA_BYTES = 65_536
@@ -57,8 +75,8 @@ class Stamp(NamedTuple):
     def of(cls, fd: int) -> Stamp:
         """The stamp of an open file."""
         status = os.fstat(fd)
-        checksum = zlib.crc32(os.pread(fd, _HEAD_BYTES, 0))
-        checksum = zlib.crc32(os.pread(fd, _TAIL_BYTES, max(0, status.st_size - _TAIL_BYTES)), checksum)
+        checksum = zlib.crc32(os.pread(fd, HEAD_BYTES, 0))
+        checksum = zlib.crc32(os.pread(fd, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES)), checksum)
         return cls(status.st_size, status.st_mtime_ns, checksum)
 
 
@@ -82,7 +100,7 @@ class IndexFormat(NamedTuple):
 
     Attributes:
         name: tells this format apart from others beside the same file.
-        scan: (path, open file) -> (notes, arrays).
+        scan: (path or URL, open file) -> (notes, arrays). It reads a file by its methods, `pread` and `file_size`.
         dtypes: dtype of each array, as `numpy.dtype.str`.
         check: raises ValueError, KeyError or TypeError if a value is out of the bounds that `scan` keeps. The arrays
             already have these dtypes and one dimension.
@@ -92,6 +110,21 @@ class IndexFormat(NamedTuple):
     scan: Callable[[str, BinaryIO], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
     dtypes: Mapping[str, str]
     check: Callable[[Index], None]
+
+
+def pread(file: BinaryIO | RemoteFile, size: int, offset: int) -> bytes:
+    """Reads a range of an open local or remote file; shorter at its end."""
+    return file.pread(size, offset) if isinstance(file, RemoteFile) else os.pread(file.fileno(), size, offset)
+
+
+def file_size(file: BinaryIO | RemoteFile) -> int:
+    """Size of an open local or remote file, in bytes."""
+    return file.remote.size if isinstance(file, RemoteFile) else os.fstat(file.fileno()).st_size
+
+
+def max_index_bytes(shard_bytes: int) -> int:
+    """Limit on the size of an index."""
+    return _EXTRA_BYTES + 8 * shard_bytes
 
 
 def check_spans(offsets: NDArray[np.int64], sizes: NDArray[np.int64], begin: int, end: int) -> None:
@@ -163,7 +196,8 @@ def _open_location(path: str, beside: bool, *, make: bool) -> Iterator[tuple[Dir
         with Directory(folder or os.curdir, trusted=False) as directory:
             yield directory, name + SUFFIX
     else:
-        name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
+        location = path if is_url(path) else os.path.realpath(path)
+        name = hashlib.sha256(os.fsencode(location)).hexdigest()[:32]
         with cache_directory("indexes", make=make) as directory:
             yield directory, name + SUFFIX
 
@@ -189,8 +223,8 @@ def _load(index_format: IndexFormat, path: str, file: BinaryIO) -> Index | None:
             with _open_location(path, beside, make=False) as (directory, name):
                 # The shard's owner could as well write other labels into the shard itself.
                 owners = (owner,) if beside else ()
-                data = directory.read(name, limit=_EXTRA_BYTES + 8 * stamp.size, owners=owners)
-            index = _unpack(index_format, stamp, data)
+                data = directory.read(name, limit=max_index_bytes(stamp.size), owners=owners)
+            index = unpack(index_format, stamp, data, stamp.__eq__)
         except UntrustedError as error:
             warn_once(error, "this index and others like it there are ignored and made again")
         except OSError:  # mostly: no such file
@@ -203,8 +237,35 @@ def _load(index_format: IndexFormat, path: str, file: BinaryIO) -> Index | None:
     return None
 
 
-def _unpack(index_format: IndexFormat, stamp: Stamp, data: bytes) -> Index | None:
-    """Parses an index; None if it has another format, version or stamp.
+def load_cached(index_format: IndexFormat, url: str, stamp: Stamp) -> Index | None:
+    """Loads a remote shard's index from the user's cache, if it is trusted, valid and current."""
+    try:
+        with _open_location(url, False, make=False) as (directory, name):
+            data = directory.read(name, limit=max_index_bytes(stamp.size))
+        return unpack(index_format, stamp, data, stamp.__eq__)
+    except UntrustedError as error:
+        warn_once(error, "this index and others like it there are ignored and made again")
+    except OSError:  # mostly: no such file
+        pass
+    except ValueError as error:
+        log.warning("the index of %s is damaged and is made again: %s", url, error)
+    return None
+
+
+def keep_cached(index_format: IndexFormat, url: str, index: Index) -> None:
+    """Keeps a remote shard's index in the user's cache."""
+    try:
+        with (
+            _open_location(url, False, make=True) as (directory, name),
+            directory.atomic_write(name, mode=0o600) as new,
+        ):
+            new.write(_pack(index_format, index))
+    except OSError as error:
+        log.warning("cannot keep the index of %s; it will be made again each time: %s", url, error)
+
+
+def unpack(index_format: IndexFormat, stamp: Stamp, data: bytes, is_current: Callable[[Stamp], bool]) -> Index | None:
+    """Parses an index, which gets this stamp; None if it has another format or version, or a stamp that is not current.
 
     Raises:
         ValueError: the index is damaged.
@@ -215,7 +276,7 @@ def _unpack(index_format: IndexFormat, stamp: Stamp, data: bytes) -> Index | Non
     head, _, body = rest.partition(b"\n")
     try:
         fields = json.loads(head)
-        if fields["kind"] != [index_format.name, _VERSION] or tuple(fields["stamp"]) != stamp:
+        if fields["kind"] != [index_format.name, _VERSION] or not is_current(Stamp(*fields["stamp"])):
             return None
         arrays, start = {}, 0
         for name, dtype in index_format.dtypes.items():

@@ -12,7 +12,7 @@ import threading
 import weakref
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,16 +20,65 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.per_process import PerProcess
 from cuaug.errors import ArgumentError, SourceError
+from cuaug.remote import ObjectStore, ReadAhead, RemoteOptions, Span
+from cuaug.remote.urls import check as check_urls
 from cuaug.remote.urls import is_url
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
-from cuaug.sources._index import Index, Stamp
+from cuaug.sources._index import Index, IndexFormat, Stamp, load_indexes
 from cuaug.sources._labels import Decoders, parse_label_fields
+from cuaug.sources._remote_shards import RemoteShards
 from cuaug.sources._repr import ReprMixin
 
-__all__ = ["FileRanges", "Paths", "ShardedSource", "expand_paths"]
+__all__ = ["FileRanges", "OpenShards", "Paths", "ShardedSource", "expand_paths", "open_shards"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+class OpenShards(NamedTuple):
+    """Shards with their indexes.
+
+    Attributes:
+        remote: reads their bytes, if they are URLs.
+    """
+
+    paths: list[str]
+    indexes: list[Index]
+    remote: RemoteShards | None
+
+
+def open_shards(
+    index_format: IndexFormat, shards: Paths, extensions: tuple[str, ...], options: RemoteOptions | None
+) -> OpenShards:
+    """Lists shards as `expand_paths` does, and loads their indexes.
+
+    Raises:
+        LoaderError: a shard is missing or cannot be indexed, or local files and URLs are mixed.
+    """
+    names = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
+    are_urls = {is_url(os.fspath(name)) and not os.path.exists(name) for name in names}
+    if are_urls == {True, False}:
+        raise ArgumentError("shards holds local files and URLs: copy or mount some, or concatenate two sources")
+    if are_urls != {True}:
+        paths = expand_paths(names, *extensions)
+        return OpenShards(paths, load_indexes(index_format, paths), None)
+    options = options or RemoteOptions()
+    urls = [url for name in names for url in _expand_braces(os.fspath(name))]
+    check_urls(urls, options.protocols)
+    store = options.make_store()
+    urls = [match for url in urls for match in (_match_urls(url, store) if "*" in url else [url])]
+    remote = RemoteShards(store, options.readahead_bytes)
+    return OpenShards(urls, remote.open(index_format, urls), remote)
+
+
+def _match_urls(pattern: str, store: ObjectStore) -> list[str]:
+    try:
+        urls = store.glob(pattern)
+    except OSError as error:
+        raise SourceError(str(error)) from error
+    if not urls:
+        raise SourceError(f"there is no file {pattern!r}")
+    return urls
 
 
 def expand_paths(shards: Paths, *extensions: str) -> list[str]:
@@ -39,7 +88,7 @@ def expand_paths(shards: Paths, *extensions: str) -> list[str]:
     order. A folder stands for its files with these extensions. A name that exists is taken literally.
 
     Raises:
-        LoaderError: a name matches no file, or is remote.
+        LoaderError: a name matches no file.
 
     >>> list(_expand_braces("{a,b}-{08..10}.tar"))
     ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar', 'b-09.tar', 'b-10.tar']
@@ -50,8 +99,6 @@ def expand_paths(shards: Paths, *extensions: str) -> list[str]:
         name = os.fspath(shard)
         for pattern in [name] if os.path.exists(name) else _expand_braces(name):
             matches = _match_files(pattern, extensions)
-            if not matches and is_url(pattern):
-                raise SourceError(f"{pattern!r} is remote, but shards are read from local disks: copy or mount it")
             if not matches:
                 origin = "" if pattern == name else f" (from {name!r})"
                 within = f"*{' or *'.join(extensions)} in the folder " if os.path.isdir(pattern) else ""
@@ -130,8 +177,7 @@ class ShardedSource(ReprMixin):
 
     Args:
         kind: kind of the shards, for the fingerprint.
-        paths: the files.
-        indexes: one per file; `notes["digest"]` identifies its samples.
+        shards: the files or URLs; `notes["digest"]` of an index identifies its samples.
         counts: number of samples in each file.
         image, label, decoders: as in `TarShards` and `TFRecord`.
 
@@ -145,23 +191,23 @@ class ShardedSource(ReprMixin):
     def __init__(
         self,
         kind: str,
-        paths: Sequence[str],
-        indexes: Sequence[Index],
+        shards: OpenShards,
         counts: Sequence[int],
         image: str,
         label: str | Sequence[str] | None,
         decoders: Decoders | None,
     ) -> None:
         if not sum(counts):
-            raise SourceError(f"shards hold no sample: {', '.join(map(repr, paths[:3]))}")
-        self._kind, self.paths, self.image = kind, list(paths), image
+            raise SourceError(f"shards hold no sample: {', '.join(map(repr, shards.paths[:3]))}")
+        self._kind, self.paths, self.image = kind, list(shards.paths), image
         self.fields, self._is_dict = parse_label_fields(label)
         self._decoders = dict(decoders or {})
-        self._digests = [index.notes["digest"] for index in indexes]
+        self._digests = [index.notes["digest"] for index in shards.indexes]
         self.shard_sizes = [count for count in counts if count]
-        self._stamps = [index.stamp for index in indexes]
+        self._stamps = [index.stamp for index in shards.indexes]
         self._ends = list(itertools.accumulate(counts))
         self._files = PerProcess(_OpenFiles)
+        self._remote = shards.remote
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -173,8 +219,20 @@ class ShardedSource(ReprMixin):
         return fingerprint(self._kind, relative_paths(self.paths), self._digests, fields, self._is_dict)
 
     def cache_key(self) -> str:
-        """The shards' common folder, and a digest of the modification times of up to 1,000 shards."""
-        return cache_key(self.paths)
+        """The shards' common folder, and a digest of the modification times, or versions, of up to 1,000 shards."""
+        return cache_key(self.paths) if self._remote is None else cache_key(self.paths, self._remote.versions)
+
+    def read_ahead(self, batches: Iterable[NDArray[np.int64]]) -> ReadAhead | None:
+        """Requests the samples of these batches in advance, if the shards are remote: see `Source`."""
+        return None if self._remote is None else self._remote.read_ahead(batches, self._spans)
+
+    def _spans(self, index: int) -> list[Span]:
+        """The byte ranges of a sample, with the headers that `_read_range` verifies."""
+        raise NotImplementedError
+
+    def _begin(self, index: int) -> Mapping[Span, bytes]:
+        """The bytes of a remote sample, for `_read_range`; nothing for a local one."""
+        return {} if self._remote is None else self._remote.sample(index, self._spans)
 
     def _locate(self, index: int) -> tuple[int, int]:
         """Returns (shard, row in the shard) of a sample."""
@@ -183,16 +241,29 @@ class ShardedSource(ReprMixin):
         shard = bisect.bisect_right(self._ends, index)
         return shard, index - (self._ends[shard - 1] if shard else 0)
 
-    def _read_range(self, shard: int, offset: int, size: int, header: tuple[int, int] = (0, 0)) -> bytes:
+    def _read_range(
+        self,
+        shard: int,
+        offset: int,
+        size: int,
+        header: tuple[int, int] = (0, 0),
+        sample: Mapping[Span, bytes] | None = None,
+    ) -> bytes:
         """Reads a byte range of a shard.
 
         Args:
             header: size and CRC-32 of the bytes before the range.
+            sample: of `_begin`.
 
         Raises:
             OSError: the range cannot be read, or the file has changed since it was indexed.
         """
-        return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size, header)
+        if self._remote is None:
+            return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size, header)
+        data = self._remote.read(Span(shard, offset - header[0], size + header[0]), sample or {})
+        if header[0] and zlib.crc32(data[: header[0]]) != header[1]:
+            raise _changed_error(self.paths[shard])
+        return data[header[0] :]
 
     def _open_shards(self, shards: Iterable[int]) -> dict[int, _OpenFile]:
         """Those of the shards that are open and verified."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sampling.clips import ClipSampler
 from cuaug.sources._fingerprint import cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin, describe_sources
-from cuaug.sources.source import Source, optional_method
+from cuaug.sources.source import ReadAhead, Source, optional_method
 
 __all__ = ["ConcatSource", "SubsetSource", "leaf_datasets", "wrapped_datasets"]
 
@@ -52,6 +54,33 @@ def _common_sampler(sources: Sequence[Source]) -> ClipSampler | None:
     return next((sampler for sampler in clips if sampler.is_random), clips[0] if clips else None)
 
 
+class _Mapped:
+    """The batches of a read-ahead, each mapped when it is iterated over."""
+
+    def __init__(
+        self, batches: Iterable[NDArray[np.int64]], function: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    ) -> None:
+        self._batches, self._function = batches, function
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return map(self._function, self._batches)
+
+
+class _ReadAheads:
+    """The read-aheads of several sources."""
+
+    def __init__(self, aheads: list[ReadAhead]) -> None:
+        self._aheads = aheads
+
+    def finish(self, batches: int) -> None:
+        for ahead in self._aheads:
+            ahead.finish(batches)
+
+    def close(self) -> None:
+        for ahead in self._aheads:
+            ahead.close()
+
+
 class _CompositeSource(ReprMixin):
     """Base of sources that take their samples and optional members from other sources."""
 
@@ -74,6 +103,19 @@ class _CompositeSource(ReprMixin):
     @property
     def gives_paths(self) -> bool:
         return all(getattr(source, "gives_paths", False) for source in self.sources)
+
+    def read_ahead(self, batches: Iterable[NDArray[np.int64]]) -> ReadAhead | None:
+        """The read-aheads of all sources, as of `Source`."""
+        aheads: list[ReadAhead] = []
+        for number, source in enumerate(self.sources):
+            method = optional_method(source, "read_ahead")
+            ahead = None if method is None else method(_Mapped(batches, partial(self._indices_of, number)))
+            aheads += [] if ahead is None else [ahead]
+        return _ReadAheads(aheads) if aheads else None
+
+    def _indices_of(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The indices in a source of those samples that it has."""
+        raise NotImplementedError
 
     def label(self, index: int) -> Any:
         source, i = self._locate(index)
@@ -150,6 +192,9 @@ class SubsetSource(_CompositeSource):
         ranges_of = optional_method(self.sources[0], "file_ranges")
         return None if ranges_of is None else lambda indices: ranges_of(self.indices[indices])
 
+    def _indices_of(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.indices[indices]
+
     @cached_method
     def fingerprint(self) -> str | None:
         fingerprints = self._fingerprints()
@@ -173,6 +218,10 @@ class ConcatSource(_CompositeSource):
         i = bisect.bisect_right(self._ends, index)
         source = self.sources[i]
         return source, index - self._ends[i] + len(source)
+
+    def _indices_of(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        begin = self._ends[number] - len(self.sources[number])
+        return indices[(indices >= begin) & (indices < self._ends[number])] - begin
 
     @cached_method
     def fingerprint(self) -> str | None:

@@ -132,7 +132,7 @@ def _to_list(entries: Iterable[Any]) -> list[Any]:
 def _open_path(path: str) -> Source:
     _refuse_packed(path)
     source = _source_by_extension(path)
-    if is_url(path) and source is not Parquet:
+    if is_url(path) and source not in (Parquet, TarShards, TFRecord):
         if source is not None:
             name = getattr(source, "__self__", source).__name__
             raise SourceError(f"{path!r} is remote, but {name} reads local files: copy or mount it")

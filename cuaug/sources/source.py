@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Source", "label_path_names", "optional_method"]
+__all__ = ["ReadAhead", "Source", "label_path_names", "optional_method"]
 
 
 @runtime_checkable
@@ -44,6 +44,9 @@ class Source(Protocol):
       samples that it will read, in ascending order. See `FromIterable`.
     - `classes`: names of the labels 0, 1, ....
     - `shard_sizes`: samples in each shard, in sample order, for `ShardSampler`.
+    - `read_ahead(batches) -> ReadAhead | None`: called when an iteration begins; `batches` can be iterated over any
+      number of times, and gives the indices that each batch will read, as arrays. A slow source requests them in
+      advance. Samples may also be read in another order, more often, or not at all. None: nothing to do.
     - `fingerprint() -> str | None`: digest of the samples and their labels, independent of where they are stored. A
       loader refuses a state from a source with another fingerprint. None: unknown.
     - `cache_key() -> str | None`: digest that also tells apart images with equal names and labels, for example by
@@ -65,6 +68,16 @@ class Source(Protocol):
             label: a number, an array or list of numbers, a string, or a dict or tuple of these: see `cuaug.collate`.
         """
         ...
+
+
+class ReadAhead(Protocol):
+    """An iteration's read-ahead, see `Source`."""
+
+    def finish(self, batches: int) -> None:
+        """Called when the first `batches` batches are complete: nothing of them will be read again."""
+
+    def close(self) -> None:
+        """Called when the iteration ends. Threads of the read-ahead must end."""
 
 
 def optional_method(source: Source, name: str) -> Any:

@@ -7,16 +7,17 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, SourceError
-from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
+from cuaug.remote import RemoteOptions, Span
+from cuaug.sources._index import Index, IndexFormat, check_spans, file_size, is_string_list, load_indexes, pread
 from cuaug.sources._labels import Decoders, decode_field, decoder_for
-from cuaug.sources._shards import FileRanges, Paths, ShardedSource, expand_paths
+from cuaug.sources._shards import FileRanges, Paths, ShardedSource, open_shards
 from cuaug.sources.files import EXTENSIONS
 
 __all__ = ["TarShards", "make_index", "members"]
@@ -48,6 +49,7 @@ class TarShards(ShardedSource):
             bytes.
         decoders: {field or extension: function from bytes to a label}, to override these types. It may raise ValueError
             and must pickle if the source is to pickle.
+        remote: how URLs are read, such as "s3://photos/train-{000..127}.tar". Only `*` matches names there.
 
     Raises:
         LoaderError: a shard is missing, damaged, truncated or compressed, or no sample has the field.
@@ -60,11 +62,12 @@ class TarShards(ShardedSource):
         label: str | Sequence[str] | None = "cls",
         *,
         decoders: Decoders | None = None,
+        remote: RemoteOptions | None = None,
     ) -> None:
-        paths = expand_paths(shards, ".tar")
-        indexes = load_indexes(_FORMAT, paths)
+        opened = open_shards(_FORMAT, shards, (".tar",), remote)
+        paths, indexes = opened.paths, opened.indexes
         counts = [len(index.arrays["key_ends"]) for index in indexes]
-        super().__init__(_FORMAT.name, paths, indexes, counts, image, label, decoders)
+        super().__init__(_FORMAT.name, opened, counts, image, label, decoders)
         self._keys = [_Keys(index) for index in indexes]
         self._columns = {name: [_Column(index, name) for index in indexes] for name in [image, *self.fields]}
         for name, columns in self._columns.items():
@@ -82,7 +85,8 @@ class TarShards(ShardedSource):
             DecodeError: the sample lacks the image or a label, or the label does not fit its extension.
             OSError: the shard cannot be read, or has changed since it was indexed.
         """
-        return self._read_field(self.image, *self._locate(index))[1], self.label(index)
+        sample = self._begin(index)
+        return self._read_field(self.image, *self._locate(index), sample)[1], self._label(index, sample)
 
     def encoded_size(self, index: int) -> int:
         """Bytes of the encoded image; 0 if the sample has none."""
@@ -91,8 +95,11 @@ class TarShards(ShardedSource):
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
+        return self._label(index, {})
+
+    def _label(self, index: int, sample: Mapping[Span, bytes]) -> Any:
         location = self._locate(index)
-        return self._make_label(index, (self._read_field(name, *location) for name in self.fields))
+        return self._make_label(index, (self._read_field(name, *location, sample) for name in self.fields))
 
     def _make_label(self, index: int, members: Iterable[tuple[str, bytes]]) -> Any:
         """The label of (field's alternative, bytes) of each field."""
@@ -104,12 +111,14 @@ class TarShards(ShardedSource):
 
     @property
     def file_ranges(self) -> Callable[[NDArray[np.int64]], FileRanges] | None:
-        """Tells where samples lie, for native code to read as `read` does; None if labels need decoders of the user.
+        """Tells where samples lie, for native code to read as `read` does.
+
+        None if labels need decoders of the user, or the shards are remote.
 
         A shard that is not open yet has no ranges: `read` opens it.
         """
         changed = type(self).read is not TarShards.read or type(self).label is not TarShards.label
-        return None if self._decoders or changed else self._file_ranges
+        return None if self._decoders or changed or self._remote is not None else self._file_ranges
 
     def _file_ranges(self, indices: NDArray[np.int64]) -> FileRanges:
         numbers = indices.tolist()
@@ -145,14 +154,23 @@ class TarShards(ShardedSource):
         field = self._columns[self.image][shard].field(row)
         return f"{self.paths[shard]}/{self._keys[shard][row]}" + (f".{field}" if field else "")
 
-    def _read_field(self, name: str, shard: int, row: int) -> tuple[str, bytes]:
+    def _spans(self, index: int) -> list[Span]:
+        shard, row = self._locate(index)
+        columns = {id(self._columns[name]): self._columns[name][shard] for name in [self.image, *self.fields]}.values()
+        return [
+            Span(shard, int(column.offsets[row]) - _BLOCK_BYTES, int(column.sizes[row]) + _BLOCK_BYTES)
+            for column in columns
+            if column.field(row)
+        ]
+
+    def _read_field(self, name: str, shard: int, row: int, sample: Mapping[Span, bytes]) -> tuple[str, bytes]:
         """Returns (the alternative that the sample has, its bytes)."""
         column = self._columns[name][shard]
         field = column.field(row)
         if not field:
             raise DecodeError(f"the sample has no field {name!r}")
         offset, size, header = column.place(row)
-        return field, self._read_range(shard, offset, size, (_BLOCK_BYTES, header))
+        return field, self._read_range(shard, offset, size, (_BLOCK_BYTES, header), sample)
 
 
 class _Keys:
@@ -228,10 +246,10 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         if location in members_found:
             raise SourceError(f"{path!r} has {name!r} twice: a sample has each field once")
         # A hard link's data follows the header of the member that it links to.
-        members_found[location] = offset, size, zlib.crc32(os.pread(file.fileno(), _BLOCK_BYTES, offset - _BLOCK_BYTES))
+        members_found[location] = offset, size, zlib.crc32(pread(file, _BLOCK_BYTES, offset - _BLOCK_BYTES))
         digest.update(os.fsencode(f"{name}\0{size}\0"))
         if size <= _MAX_HASHED_BYTES and not field.endswith(_IMAGE_FIELDS):
-            digest.update(os.pread(file.fileno(), size, offset))
+            digest.update(pread(file, size, offset))
     keys = [os.fsencode(key) for key in samples]
     locations = np.array(list(members_found), np.int64).reshape(-1, 2)
     spans = np.array(list(members_found.values()), np.int64).reshape(-1, 3)
@@ -286,7 +304,7 @@ def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
     for magic, name in _COMPRESSED.items():
         if start.startswith(magic):
             raise SourceError(f"{path!r} is compressed ({name}), which allows no random access: uncompress it")
-    end = os.fstat(file.fileno()).st_size
+    end = file_size(file)
     spans: dict[str, tuple[int, int]] = {}
     at = 0
     file.seek(at)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import struct
 from collections.abc import Sequence
 from typing import Any, BinaryIO
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 from cuaug._runtime.extras import require_module
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
+from cuaug.remote import RemoteOptions, Span
 from cuaug.sources._example import feature_values, parse_features
-from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
+from cuaug.sources._index import Index, IndexFormat, check_spans, file_size, is_string_list, pread
 from cuaug.sources._labels import Decoders, decode_field, decode_text
-from cuaug.sources._shards import Paths, ShardedSource, expand_paths
+from cuaug.sources._shards import Paths, ShardedSource, open_shards
 
 __all__ = ["TFRecord", "masked_crc"]
 
@@ -42,6 +42,7 @@ class TFRecord(ShardedSource):
         decoders: {feature: function from bytes to a label}, for bytes that are no text. It may raise ValueError and
             must pickle if the source is to pickle.
         verify: check each record against its checksum (CRC-32C) when it is read.
+        remote: how URLs are read, such as "gs://photos/train-{00000..01023}-of-01024". Only `*` matches names there.
 
     Raises:
         LoaderError: a file is missing, damaged, truncated or compressed, or its first records lack a feature.
@@ -55,13 +56,14 @@ class TFRecord(ShardedSource):
         *,
         decoders: Decoders | None = None,
         verify: bool = False,
+        remote: RemoteOptions | None = None,
     ) -> None:
         for module in ("google.protobuf", "google_crc32c"):  # fail now, not during an epoch
             require_module(module, "tfrecord")
-        paths = expand_paths(shards, ".tfrecord", ".tfrecords")
-        indexes = load_indexes(_FORMAT, paths)
+        opened = open_shards(_FORMAT, shards, (".tfrecord", ".tfrecords"), remote)
+        paths, indexes = opened.paths, opened.indexes
         counts = [len(index.arrays["offset"]) for index in indexes]
-        super().__init__(_FORMAT.name, paths, indexes, counts, image, label, decoders)
+        super().__init__(_FORMAT.name, opened, counts, image, label, decoders)
         self.verify = verify
         self._offsets = [index.arrays["offset"] for index in indexes]
         self._sizes = [index.arrays["size"] for index in indexes]
@@ -104,11 +106,15 @@ class TFRecord(ShardedSource):
         shard, row = self._locate(index)
         return f"{self.paths[shard]}[{row}]"
 
+    def _spans(self, index: int) -> list[Span]:
+        shard, row = self._locate(index)
+        return [Span(shard, int(self._offsets[shard][row]), int(self._sizes[shard][row]) + _CRC_BYTES * self.verify)]
+
     def _record(self, index: int) -> Any:
         """The record's features, by name."""
-        shard, row = self._locate(index)
-        offset, size = int(self._offsets[shard][row]), int(self._sizes[shard][row])
-        data = self._read_range(shard, offset, size + _CRC_BYTES if self.verify else size)
+        (span,) = self._spans(index)
+        size = span.size - _CRC_BYTES * self.verify
+        data = self._read_range(span.number, span.offset, span.size, sample=self._begin(index))
         if self.verify:
             data, crc = data[:size], data[size:]
             if masked_crc(data) != crc:
@@ -145,13 +151,13 @@ def masked_crc(data: bytes) -> bytes:
 
 def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Scans the records' lengths and checksums, and the feature names of the first records."""
-    fd, end = file.fileno(), os.fstat(file.fileno()).st_size
+    end = file_size(file)
     offsets: list[int] = []
     sizes: list[int] = []
     digest = hashlib.sha256()
     at = 0
     while at < end:
-        header = os.pread(fd, _LENGTH_BYTES + _CRC_BYTES, at)
+        header = pread(file, _LENGTH_BYTES + _CRC_BYTES, at)
         if len(header) < _LENGTH_BYTES + _CRC_BYTES:
             raise SourceError(f"{path!r} is truncated: it ends in the header of record {len(sizes)}, at byte {at}")
         if masked_crc(header[:_LENGTH_BYTES]) != header[_LENGTH_BYTES:]:
@@ -167,8 +173,8 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         offsets.append(start)
         sizes.append(size)
         digest.update(header)
-        digest.update(os.pread(fd, _CRC_BYTES, start + size))
-    names = _feature_names(fd, offsets[:_RECORDS_PROBED], sizes[:_RECORDS_PROBED])
+        digest.update(pread(file, _CRC_BYTES, start + size))
+    names = _feature_names(file, offsets[:_RECORDS_PROBED], sizes[:_RECORDS_PROBED])
     if sizes and not names:
         raise SourceError(f"{path!r}: its first records are no tf.train.Example")
     return {"features": names, "digest": digest.hexdigest()}, {
@@ -177,13 +183,13 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
     }
 
 
-def _feature_names(fd: int, offsets: list[int], sizes: list[int]) -> list[str]:
+def _feature_names(file: BinaryIO, offsets: list[int], sizes: list[int]) -> list[str]:
     """The feature names of some records. Skips damaged or too large ones: `read` reports them."""
     names: set[str] = set()
     for offset, size in zip(offsets, sizes, strict=True):
         if size <= DEFAULT_MAX_BYTES:
             with contextlib.suppress(ValueError):
-                names.update(parse_features(os.pread(fd, size, offset)))
+                names.update(parse_features(pread(file, size, offset)))
     return sorted(names)
 
 

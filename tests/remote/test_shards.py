@@ -1,0 +1,279 @@
+"""Remote shards: the samples of local files, bit for bit, whatever the network does."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
+
+from cuaug import DecodeError, Loader, LoaderError, ShardSampler, WeightedSampler
+from cuaug.sources import ChecksumSource, RemoteOptions, TarShards, TFRecord, open_source
+from cuaug.transforms import MixUp, RandomHorizontalFlip, Resize
+from tests.remote.servers import FAULTS
+from tests.sources.writers import KINDS, samples, write_tar
+
+SHARDS, PER_SHARD = 4, 30
+
+
+def photo(number: int) -> bytes:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(number).integers(0, 256, (40, 50, 3), np.uint8)
+    Image.fromarray(pixels).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+@pytest.fixture
+def shards(tmp_path) -> Path:
+    """A folder of shards with photos and labels."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for shard in range(SHARDS):
+        members = {}
+        for i in range(PER_SHARD):
+            number = shard * PER_SHARD + i
+            members |= {f"{number:04d}.jpg": photo(number), f"{number:04d}.cls": str(number % 7).encode()}
+        write_tar(folder / f"train-{shard:02d}.tar", members)
+    return folder
+
+
+@pytest.fixture
+def uploaded(s3, shards) -> str:
+    for path in sorted(shards.glob("*.tar")):
+        s3.put(f"set/{path.name}", path.read_bytes())
+    return "s3://photos/set/train-{00..03}.tar"
+
+
+def options(s3, **changes) -> RemoteOptions:
+    return RemoteOptions(storage_options=s3.options, **changes)
+
+
+def remote(s3, url: str, **changes) -> TarShards:
+    return TarShards(url, remote=options(s3, **changes))
+
+
+def digests(source, **arguments) -> list[tuple[list[int], str]]:
+    arguments = {"batch_size": 16, "device": "cpu", "seed": 3, "threads": 2, **arguments}
+    with Loader(source, [Resize((32, 32)), RandomHorizontalFlip()], **arguments) as loader:
+        return [(batch.indices.tolist(), _digest(batch), batch.labels.tolist()) for batch in loader]
+
+
+def _digest(batch) -> str:
+    return batch.digest + hashlib.sha256(batch.images.numpy().tobytes()).hexdigest()
+
+
+def no_remote_thread_lives() -> bool:
+    end = time.monotonic() + 5
+    while any(thread.name.startswith("cuaug-remote") for thread in threading.enumerate()):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+ORDERS = {
+    "sequential": lambda source: {},
+    "full shuffle": lambda source: {"shuffle": True},
+    "windows": lambda source: {"sampler": ShardSampler(source.shard_sizes, window=2)},
+    "weighted": lambda source: {"sampler": WeightedSampler(np.arange(1, len(source) + 1.0))},
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("readahead_bytes", [0, 20_000, 64 << 20])
+def test_batches_equal_those_of_local_files(s3, shards, uploaded, order, readahead_bytes):
+    local, source = TarShards(shards), remote(s3, uploaded, readahead_bytes=readahead_bytes)
+    assert len(source) == len(local) == SHARDS * PER_SHARD
+    assert source.fingerprint() == local.fingerprint() and source.shard_sizes == local.shard_sizes
+    expected = digests(local, **ORDERS[order](local))
+    assert digests(source, **ORDERS[order](source)) == expected
+    assert no_remote_thread_lives()
+
+
+@pytest.mark.parametrize("order", ["sequential", "full shuffle"])
+def test_faults_lose_and_double_nothing(s3, shards, uploaded, order):
+    local = TarShards(shards)
+    expected = digests(local, **ORDERS[order](local))
+    s3.faults.latency, s3.faults.share = 0.03, 0.05
+    source = remote(s3, uploaded, readahead_bytes=20_000)  # many small requests
+    for share in (0.05, 0.3):
+        s3.faults.share = share
+        assert digests(source, **ORDERS[order](source)) == expected
+    assert all(s3.faults.seen[kind] for kind in FAULTS), s3.faults.seen
+
+
+def test_an_interrupted_epoch_continues(s3, shards, uploaded):
+    s3.faults.latency, s3.faults.share = 0.01, 0.05
+    expected = digests(TarShards(shards), shuffle=True)
+    found = []
+    source = remote(s3, uploaded, readahead_bytes=100_000)
+    chain = [Resize((32, 32)), RandomHorizontalFlip()]
+    arguments = {"batch_size": 16, "device": "cpu", "seed": 3, "threads": 2, "shuffle": True}
+    with Loader(source, chain, **arguments) as loader:
+        for batch in loader:
+            found.append((batch.indices.tolist(), _digest(batch), batch.labels.tolist()))
+            if len(found) == 3:
+                break
+        state = loader.state_dict()
+    assert no_remote_thread_lives()
+    with Loader(remote(s3, uploaded), chain, **arguments) as loader:
+        loader.load_state_dict(state)
+        found += [(batch.indices.tolist(), _digest(batch), batch.labels.tolist()) for batch in loader]
+        again = loader.replay(0, 2)
+    assert found == expected and _digest(again) == expected[2][1]
+
+
+def test_batch_transforms_ranks_and_wrapped_sources(s3, shards, uploaded):
+    def batches(source, **arguments):
+        chain = [Resize((32, 32)), MixUp(num_classes=7)]
+        with Loader(source, chain, batch_size=8, device="cpu", seed=1, shuffle=True, **arguments) as loader:
+            return [batch.images.clone() for batch in loader]
+
+    def wrapped(source):
+        parts = [Subset(source, range(100, 20, -3)), Subset(source, range(20))]
+        return open_source(ConcatDataset(parts))
+
+    local, source = TarShards(shards), remote(s3, uploaded)
+    for make, arguments in [(lambda x: x, {"rank": 1, "world_size": 3}), (wrapped, {})]:
+        pairs = zip(batches(make(local), **arguments), batches(make(source), **arguments), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    sums = ChecksumSource.compute(local)
+    assert digests(ChecksumSource(source, sums)) == digests(local)
+    # A read-ahead makes few requests of neighbours, also through the wrappers.
+    s3.faults.seen.clear()
+    digests(ChecksumSource(source, sums))
+    assert s3.faults.seen["GET"] == SHARDS
+
+
+def test_the_index_is_kept_and_read_from_beside(s3, shards, uploaded, monkeypatch, tmp_path):
+    remote(s3, uploaded)
+    s3.faults.seen.clear()
+    remote(s3, uploaded)
+    assert s3.faults.seen == {"HEAD": SHARDS}  # the versions alone
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "another"))
+    TarShards(shards)
+    for path in shards.glob("*.cuaug-index"):
+        s3.put(f"set/{path.name}", path.read_bytes())
+    source = remote(s3, uploaded)
+    assert digests(source) == digests(TarShards(shards))
+    # One of another shard does not fit; a damaged one neither.
+    s3.put("set/train-00.tar.cuaug-index", (shards / "train-01.tar.cuaug-index").read_bytes())
+    s3.put("set/train-02.tar.cuaug-index", b"0" * 999)
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "third"))
+    assert digests(remote(s3, uploaded)) == digests(TarShards(shards))
+
+
+def test_an_index_is_made_from_headers_alone(s3, tmp_path):
+    data = np.random.default_rng(0).bytes(4 << 20)
+    write_tar(
+        tmp_path / "big.tar", {f"{i}.{end}": part for i in range(4) for end, part in [("png", data), ("cls", b"1")]}
+    )
+    url = s3.put("big.tar", (tmp_path / "big.tar").read_bytes())
+    remote(s3, url)
+    ends = [header.removeprefix("bytes=").split("-") for header in s3.faults.ranges]
+    assert sum(int(last) + 1 - int(first) for first, last in ends) < 300_000
+
+
+def test_a_changed_shard_is_an_error(s3, shards, uploaded):
+    source = remote(s3, uploaded)
+    s3.put("set/train-01.tar", (shards / "train-02.tar").read_bytes())
+    with (
+        pytest.raises(DecodeError, match=r"train-01.tar' has changed since its index was made"),
+        Loader(source, Resize((8, 8)), batch_size=16, device="cpu") as loader,
+    ):
+        for _ in loader:
+            pass
+    assert [source.read(i)[1] for i in (0, 119)] == [0, 119 % 7]
+    assert len(remote(s3, uploaded)) == SHARDS * PER_SHARD  # opened again, with a new index
+
+
+def test_failures_are_skipped_or_replaced(s3, shards, uploaded):
+    source = remote(s3, uploaded)
+    s3.client.delete_object(Bucket="photos", Key="set/train-03.tar")
+    with Loader(source, Resize((8, 8)), batch_size=16, device="cpu", on_error="skip") as loader:
+        kept = [index for batch in loader for index in batch.indices.tolist()]
+    assert kept == list(range(3 * PER_SHARD))
+    assert no_remote_thread_lives()
+
+
+def test_patterns_lists_and_loaders(s3, shards, uploaded, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    expected = TarShards(shards).fingerprint()
+    urls = [f"s3://photos/set/train-{i:02d}.tar" for i in range(SHARDS)]
+    for files in ("s3://photos/set/train-*.tar", uploaded, urls):
+        source = open_source(files)
+        assert isinstance(source, TarShards) and source.fingerprint() == expected
+    assert source.path(31) == "s3://photos/set/train-01.tar/0031.jpg"
+    with Loader(uploaded, Resize((8, 8)), batch_size=120, device="cpu") as loader:
+        assert next(iter(loader)).images.shape == (120, 3, 8, 8)
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.read(7) == source.read(7) == TarShards(shards).read(7)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ("s3://photos/set/missing.tar", "cannot read 's3://photos/set/missing.tar'"),
+        ("s3://photos/set/*.tar", "there is no file 's3://photos/set/"),
+        (["s3://photos/a.tar", "b.tar"], "shards holds local files and URLs"),
+        ("ftp://photos/a.tar", "has the protocol 'ftp', which is not allowed"),
+        ("https://me:secret@host/a.tar", "holds credentials"),
+    ],
+)
+def test_shards_that_cannot_be_opened(s3, files, message):
+    with pytest.raises(LoaderError, match=message):
+        TarShards(files, remote=options(s3))
+
+
+def test_records(s3, tmp_path):
+    pytest.importorskip("google_crc32c")
+    kind = KINDS["tfrecord"]
+    kind.write(tmp_path, samples())
+    local = kind.open(tmp_path)
+    urls = [s3.put(Path(path).name, Path(path).read_bytes()) for path in local.paths]
+    source = TFRecord(urls, local.image, local.fields[0], verify=True, remote=options(s3))
+    s3.faults.share = 0.05
+    assert [source.read(i)[0] for i in range(len(source))] == [local.read(i)[0] for i in range(len(local))]
+
+
+def test_memory_is_bounded(s3, shards, uploaded):
+    """A consumer that stands still leaves no more than `readahead_bytes` in memory."""
+    source = remote(s3, uploaded, readahead_bytes=40_000)
+    ahead = source.read_ahead([np.arange(i, i + 10) for i in range(0, 120, 10)])
+    try:
+        time.sleep(0.5)
+        assert 10_000 < ahead._held <= 40_000
+        requests = {id(request): request for sample in ahead._by_batch for _, request in sample.spans}.values()
+        assert 10_000 < sum(len(request.data or b"") for request in requests) <= 40_000
+        for index in range(0, 60):
+            assert ahead.take(index)
+        ahead.finish(6)
+        assert all(sample.batch >= 6 for sample in ahead._by_batch)
+        time.sleep(0.3)
+        assert 10_000 < ahead._held <= 40_000
+    finally:
+        ahead.close()
+    assert no_remote_thread_lives()
+
+
+def test_a_stuck_server_does_not_hold_up_the_loader(s3, uploaded):
+    source = remote(s3, uploaded, timeout_seconds=30)
+    s3.faults.stuck = 20
+    begin = time.monotonic()
+    loader = Loader(source, Resize((8, 8)), batch_size=8, device="cpu", timeout_seconds=1)
+    with pytest.raises(LoaderError, match=r"reading .*train-00.tar/0000.jpg.* has taken"):
+        next(iter(loader))
+    loader.close()
+    assert time.monotonic() - begin < 6
+    s3.faults.stuck = 0
