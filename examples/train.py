@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 import cuaug
 from cuaug import transforms as T
+from cuaug.commands.demo import accuracy, network
 
 SIZE, BATCH, WORKERS = 64, 64, 2
 SCALE, JITTER = (0.3, 1.0), (0.3, 0.3, 0.3)  # area of the crop; brightness, contrast, saturation
@@ -81,16 +82,6 @@ def validation_loader(samples: list[Sample], device: str | None) -> cuaug.Loader
     return cuaug.Loader(samples, transforms=chain, batch_size=BATCH, shuffle=False, threads=WORKERS, device=device)
 
 
-def network(classes: int) -> nn.Module:
-    """Four convolutions of stride 2, a global average, and a linear layer."""
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (16, 32, 64, 128):
-        layers += [nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-        channels = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
-
-
 def train(name: str, batches: Batches, model: nn.Module, epochs: int, device: torch.device) -> Run:
     """Trains a model and measures the time spent waiting for batches."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -117,17 +108,6 @@ def train(name: str, batches: Batches, model: nn.Module, epochs: int, device: to
         progress.close()
     run.seconds = time.perf_counter() - start
     return run
-
-
-@torch.inference_mode()
-def accuracy(batches: Batches, model: nn.Module, device: torch.device) -> float:
-    """The fraction of correctly classified images."""
-    model.eval()
-    correct = total = 0
-    for images, labels in batches:
-        correct += int((model(images.to(device)).argmax(1) == labels.to(device)).sum())
-        total += len(labels)
-    return correct / total
 
 
 def loading_rate(batches: Batches) -> float:

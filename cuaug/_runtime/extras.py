@@ -10,7 +10,7 @@ from cuaug.errors import LoaderError
 __all__ = ["require_module"]
 
 
-def require_module(module: str, extra: str) -> Any:
+def require_module(module: str, extra: str, user: str = "this source") -> Any:
     """Imports a module of one of cuaug's extras.
 
     Raises:
@@ -20,5 +20,5 @@ def require_module(module: str, extra: str) -> Any:
         # Not import_module: Python 3.10's takes a lock even for imported modules, and a fork may copy it locked.
         __import__(module)
     except ImportError as error:
-        raise LoaderError(f'this source needs {module} ({error}): pip install "cuaug[{extra}]"') from error
+        raise LoaderError(f'{user} needs {module} ({error}): pip install "cuaug[{extra}]"') from error
     return sys.modules[module]

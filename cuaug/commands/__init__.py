@@ -1,1 +1,1 @@
-"""The subcommands of `cuaug`, one module each; `cli` parses arguments and imports the command."""
+"""The subcommands of `cuaug`, one module each; `parser` has their arguments, `cli` runs them."""

@@ -1,0 +1,122 @@
+"""`cuaug` alone, `cuaug completion` and `cuaug demo`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from cuaug.commands import demo
+from cuaug.commands.cli import main
+from cuaug.commands.parser import make_parser
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    (action,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return action.choices
+
+
+def test_the_overview_shows_each_command_with_an_example(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main([]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    starts = [i for i, line in enumerate(shown) if re.match(r"  \w", line)]
+    assert [shown[i].split()[0] for i in starts] == [*commands()]
+    for name in commands():
+        (example,) = (line for line in shown if line.strip().startswith(f"cuaug {name}"))
+        words = shlex.split(example.partition(" > ")[0])
+        assert make_parser().parse_args(words[1:]).command == name
+    assert not [line for line in shown if len(line) > 60 and not line.startswith(" " * 14 + "cuaug ")]
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_of_a_command_ends_with_its_example(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    assert f"example: cuaug {name}" in capsys.readouterr().out
+
+
+COMPLETED = {
+    # Sources the script as a user's .bashrc does, and asks for the completions of the words.
+    "bash": 'source "$1"; COMP_WORDS=({words}); COMP_CWORD={last}; _shtab_cuaug; printf "%s\\n" "${{COMPREPLY[@]}}"',
+    "fish": 'source "$argv[1]"; complete -C "{line}"',
+}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell, tmp_path, capsys):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    assert main(["completion", shell]) == 0
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    (tmp_path / "photo.jpg").touch()
+    subprocess.run([shell, "-n", script], check=True)
+    if shell == "zsh":  # its completion needs a terminal
+        assert all(f" {name}:'" in script.read_text() for name in commands())
+        return
+
+    def completed(line: str) -> set[str]:
+        words = line.split(" ")
+        program = COMPLETED[shell].format(words=shlex.join(words), last=len(words) - 1, line=line)
+        run = [shell, "-c", program, script] if shell == "fish" else [shell, "-c", program, shell, script]
+        found = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return {row.partition("\t")[0].strip() for row in found.splitlines()}
+
+    assert completed("cuaug pr") == {"preview", "profile", "prepare"}
+    assert completed("cuaug profile --html=x --tr") >= {"--trace"}
+    assert completed("cuaug check ph") == {"photo.jpg"}, "files are completed"
+
+
+def test_completion_without_shtab(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("cuaug completion needs shtab") and line.endswith('pip install "cuaug[completion]"')
+
+
+@pytest.mark.slow
+def test_the_demo_draws_shapes_and_learns_them(tmp_path, monkeypatch, capsys):
+    """Smaller than a user's, so less is learned; chance is 25 %."""
+    monkeypatch.setattr(demo, "_COUNT", 320)
+    monkeypatch.setattr(demo, "_EPOCHS", 4)
+    threads = torch.get_num_threads()
+    output = tmp_path / "batch.png"
+    try:
+        assert main(["demo", "--device", "cpu", "-o", str(output)]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    out = capsys.readouterr().out
+    shares = [float(share) for share in re.findall(r"([\d.]+)% correct", out)]
+    assert len(shares) == 4 and max(shares) > 40
+    assert "320 JPEGs of 4 shapes" in out and "bottleneck" in out
+    with Image.open(output) as picture:
+        assert picture.width > 500
+
+
+def test_shapes_are_in_folders_of_their_classes_and_always_the_same(tmp_path):
+    for name in "ab":
+        demo.write_shapes(tmp_path / name, 9, seed=3)
+    files = sorted(path.relative_to(tmp_path / "a") for path in tmp_path.glob("a/*/*.jpg"))
+    assert [path.parent.name for path in files] == ["circle"] * 3 + ["square"] * 2 + ["star"] * 2 + ["triangle"] * 2
+    assert all((tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes() for path in files)
+
+
+@pytest.mark.parametrize(
+    "arguments, says", [(["-o", "no/such/folder.png"], "no/such/folder.png"), (["--device", "gpu"], "gpu")]
+)
+def test_errors_of_the_demo_are_one_line(arguments, says, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "_COUNT", 40)
+    assert main(["demo", "--device", "cpu", *arguments]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("cuaug demo: ") and says in line
