@@ -164,10 +164,10 @@ class Job(TaskSteps):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _fetch(self, k: int) -> None:
+    def _fetch(self, k: int, index: int) -> None:
         """Asks the source for a sample: its bytes, path or array, and its label."""
         try:
-            self._data[k], self._samples.labels[k] = self.config.reader.fetch(int(self.indices[k]))
+            self._data[k], self._samples.labels[k] = self.config.reader.fetch(index)
         except DecodeError as error:
             self._data[k] = None
             self.add_error(k, error)
@@ -178,8 +178,8 @@ class Job(TaskSteps):
         with self._recorder.at("read", self.number) as clock:
             clock.count("begun", len(self._data))
             ranges = reader.file_ranges(self.indices)
-            for k in range(len(self._data) if ranges is None else 0):
-                self._fetch(k)
+            for k, index in enumerate(self.indices.tolist() if ranges is None else ()):
+                self._fetch(k, index)
             times = Times(self.number, self.dropped, self.indices, ("read", "parse"))
             reads = reader.file_reads(self._data, ranges, times)
         if reads is None:
@@ -219,9 +219,10 @@ class Job(TaskSteps):
                 self._workers.track(clock)
                 for k in positions:
                     if self._data[k] is UNREAD:
-                        if clock.at("read", int(self.indices[k])) > _QUICK_NANOSECONDS and self.cancelled:
+                        index = int(self.indices[k])
+                        if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
                             return
-                        self._fetch(k)
+                        self._fetch(k, index)
                 clock.at("parse")
                 if not reader.reads_natively:
                     clock.count("begun", len(positions))
