@@ -1,0 +1,120 @@
+"""Ray Data on the same CPUs: `cuaug.ray.Augment` beside `read_images` and NumPy code as torchvision computes.
+
+All contenders turn the same JPEGs into float32 (3, 224, 224): RandomResizedCrop, flip, normalization. The program
+consumes the batches with `iter_batches`. A turn is the execution of a data set, from its definition to its last batch,
+so it includes the start of workers, some seconds. Contenders take turns. Each file comes `--repeats` times.
+
+- "actors": `read_binary_files`, then `Augment` in as many actors as there are CPUs. An actor asks Ray for 0.75 CPUs, a
+  read for 0.25, since it mostly waits.
+- "tasks": `read_binary_files`, then an instance of `Augment`, which Ray fuses with reading.
+- "read_images": Ray decodes with Pillow; the function crops, resizes with Pillow, flips and normalizes with NumPy.
+
+    python benchmarks/ray_data.py --out benchmarks/results/ray_data.json
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from PIL import Image
+from report import circumstances, parse, print_spreads, spread, take_turns, write_json
+
+import cuaug
+from cuaug import transforms as T
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+from photos import write_photos
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIDE, BATCH = 224, 64
+CHAIN = [T.RandomResizedCrop(SIDE), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]
+
+
+def augment_with_numpy(batch: dict[str, Any]) -> dict[str, Any]:
+    """As torchvision's transforms on PIL images."""
+    rng = np.random.default_rng()
+    images = np.empty((len(batch["image"]), 3, SIDE, SIDE), np.float32)
+    for image, output in zip(batch["image"], images, strict=True):
+        top, left, height, width = draw_crop(rng, *image.shape[:2])
+        crop = Image.fromarray(np.ascontiguousarray(image[top : top + height, left : left + width]))
+        pixels = np.asarray(crop.resize((SIDE, SIDE), Image.Resampling.BILINEAR), dtype=np.float32) / 255
+        pixels = pixels[:, ::-1] if rng.random() < 0.5 else pixels
+        output[:] = ((pixels - np.array(MEAN, np.float32)) / np.array(STD, np.float32)).transpose(2, 0, 1)
+    return {"path": batch["path"], "image": images}
+
+
+def draw_crop(rng: np.random.Generator, height: int, width: int) -> tuple[int, int, int, int]:
+    """(top, left, height, width), as torchvision's `RandomResizedCrop.get_params`."""
+    for _ in range(10):
+        area = height * width * rng.uniform(0.08, 1.0)
+        ratio = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
+    return 0, 0, height, width
+
+
+def consume(dataset: Any, count: int) -> None:
+    """Receives all batches, and checks them."""
+    seen = 0
+    for batch in dataset.iter_batches(batch_size=BATCH):
+        images = batch["image"]
+        assert images.shape[1:] == (3, SIDE, SIDE) and images.dtype == np.float32
+        assert 0.05 < images.std() < 3 and np.isfinite(images).all()
+        seen += len(images)
+    assert seen == count, f"{seen} rows of {count}"
+
+
+def main() -> None:
+    args = parse(__doc__, images=1024, repeats=6, cpus=2, repetitions=2)
+    folder = write_photos(Path("bench-data") / f"500x375-{args.images}", args.images, 375, 500)
+    os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    ray.init(num_cpus=args.cpus, object_store_memory=600_000_000, include_dashboard=False, log_to_driver=False)
+    files = [str(path) for path in sorted(folder.resolve().glob("*.jpg"))] * args.repeats
+    count = len(files)
+    settings = {"transforms": CHAIN, "key": "path", "out": "image", "device": "cpu"}
+    reads = {"include_paths": True, "override_num_blocks": max(8, count // 256)}
+
+    def actors() -> None:
+        pool = ray.data.ActorPoolStrategy(size=args.cpus)
+        dataset = ray.data.read_binary_files(files, num_cpus=0.25, **reads)
+        options = {"fn_constructor_kwargs": settings, "compute": pool, "num_cpus": 0.75, "batch_size": BATCH}
+        consume(dataset.map_batches(cuaug.ray.Augment, **options), count)
+
+    def tasks() -> None:
+        dataset = ray.data.read_binary_files(files, **reads)
+        consume(dataset.map_batches(cuaug.ray.Augment(**settings), batch_size=BATCH), count)
+
+    def read_images() -> None:
+        dataset = ray.data.read_images(files, mode="RGB", **reads)
+        consume(dataset.map_batches(augment_with_numpy, batch_size=BATCH), count)
+
+    contenders: dict[str, Callable[[], None]] = {"actors": actors, "tasks": tasks, "read_images": read_images}
+    times = take_turns({name: (1, call) for name, call in contenders.items()}, args.repetitions)
+    result: dict[str, Any] = circumstances(["ray", "torch", "numpy", "pillow"])
+    result["settings"] = {key: value for key, value in vars(args).items() if key != "out"}
+    result["images_per_second"] = {
+        name: spread([count * 1000 / value for value in values]) for name, values in times.items()
+    }
+    result["ratio_to_read_images"] = {
+        name: round(
+            statistics.median(theirs / own for own, theirs in zip(times[name], times["read_images"], strict=True)), 2
+        )
+        for name in ("actors", "tasks")
+    }
+    print_spreads(result["images_per_second"])
+    print("ratio to read_images, within a turn:", result["ratio_to_read_images"])
+    if args.out:
+        write_json(args.out, result)
+
+
+if __name__ == "__main__":
+    main()
