@@ -183,7 +183,7 @@ def run(tmp_path, monkeypatch) -> Callable[[int], dict[str, Any]]:
     monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(utils=SimpleNamespace(PyDataset=object)))
 
     def run(number: int) -> dict[str, Any]:
-        assert len(CODE) == 4
+        assert len(CODE) == 6, "the last two are for Ray: tests/ray/test_cluster.py"
         model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
         names: dict[str, Any] = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
         names["chain"] = [T.RandomResizedCrop(32), T.Normalize(0.5, 0.5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import cuaug.ray
 from tests.ray.rows import CHAIN, DAMAGED, columns, photo
@@ -25,6 +27,7 @@ COUNT, BROKEN = 48, 17
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's name; on a busy machine its workers would hardly run
     ray.init(num_cpus=3, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
@@ -121,3 +124,22 @@ def test_actors_have_as_many_threads_as_ray_gives_them_cpus(rows):
 def test_the_error_of_a_damaged_row_reaches_the_driver(rows):
     with pytest.raises(ray.exceptions.RayTaskError, match=f"cannot decode 'id={BROKEN}'"):
         rows.map_batches(cuaug.ray.Augment(CHAIN), batch_size=8).take_all()
+
+
+def test_the_programs_of_the_page(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))  # Ray Train writes to ~/ray_results
+    page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text()
+    data, train = (code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import ray" in code)
+    for number in range(20):
+        file = tmp_path / "photos" / "train" / "ab"[number % 2] / f"{number}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(photo(number))
+    model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+    names: dict[str, Any] = {"chain": CHAIN, "model": model}
+    for code in (data, train):
+        code = code.replace('"photos/train"', repr(str(tmp_path / "photos" / "train")))
+        code = code.replace('"augmented"', repr(str(tmp_path / "augmented")))
+        exec(code, names)
+    written = ray.data.read_parquet(str(tmp_path / "augmented")).take_all()
+    assert len(written) == 20 and {row["image"].shape for row in written} == {(3, 24, 24)}
+    assert names["result"].error is None
