@@ -1,0 +1,55 @@
+"""The programs of docs/sources.md run, one after the other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.sources import writers
+from tests.sources.writers import ImageDataset, samples
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([{"image": sample.data, "label": sample.label} for sample in samples()])
+
+
+def write_all(folder: Path) -> None:
+    """Writes the files that the programs read."""
+    content = samples()
+    writers.write_files(folder, content)
+    writers.write_shards(folder, content)
+    writers.write_tfrecords(folder, content)
+    writers.write_parquet(folder, content)
+    writers.write_labelled_lmdb(folder, content)
+    writers.write_hdf5(folder, content)
+    for name, write in (("mds", writers.write_mds), ("litdata", writers.write_litdata)):
+        (folder / name).mkdir()
+        write(folder / name, content)
+    for name in ("cat", "dog"):
+        (folder / "photos" / "train" / name).mkdir(parents=True)
+        for number in range(6):
+            (folder / "photos" / "train" / name / f"{number}.png").write_bytes(content[number].data)
+
+
+def test_the_programs_run(tmp_path, monkeypatch):
+    """Each line that makes a loader loads an epoch."""
+    write_all(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {
+        "dataset": ImageDataset(tmp_path, "bytes"),
+        "streaming_dataset": Stream(),
+        "split_value": writers.split_value,
+    }
+    assert len(CODE) >= 7
+    names["counts"] = counts = []
+    for code in CODE:
+        load = r"\1\ncounts.append(sum(len(batch.indices) for batch in loader))\nloader.close()"
+        exec(re.sub(r"^(loader = .*)$", load, code, flags=re.MULTILINE), names)
+    assert sorted(set(counts)) == [2, 3, 12] and len(counts) == PAGE.count("\nloader = ")
