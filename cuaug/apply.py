@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import torch
 
 from cuaug import devices
+from cuaug._runtime.huge_pages import empty
 from cuaug.errors import TransformError
-from cuaug.interop import InputImages, disable_compile, dtype_of, empty, open_images, to_uint16
+from cuaug.interop import InputImages, disable_compile, dtype_of, open_images, to_uint16
 from cuaug.plan import Layout, Plan, Trace, Type, is_rgb_or_gray
 from cuaug.targets import Targets
 

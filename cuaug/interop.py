@@ -20,16 +20,15 @@ asks for a dtype. PIL images with a palette become RGB, or RGBA where it is tran
 from __future__ import annotations
 
 import functools
-import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from cuaug._runtime.huge_pages import pages
+from cuaug._runtime.huge_pages import empty
 from cuaug._runtime.intraop import threads_for
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
@@ -41,7 +40,6 @@ __all__ = [
     "InputImages",
     "disable_compile",
     "dtype_of",
-    "empty",
     "open_images",
     "read_pil",
     "split_channels",
@@ -61,10 +59,6 @@ _TYPES = {
 }
 _DTYPES = {value: key for key, value in _TYPES.items()}
 
-# glibc maps fresh memory for allocations of this size and more. The kernel clears each page at its first write, which
-# takes longer than the augmentation. Smaller allocations reuse freed memory.
-_MAPPED_BYTES = 32 << 20
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -82,14 +76,6 @@ def disable_compile(function: Function) -> Function:
         return torch.compiler.disable(function)(*args, **kwargs)
 
     return cast(Function, call)
-
-
-def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """An uninitialised contiguous tensor; a large one on the CPU has huge pages."""
-    size = math.prod(shape) * dtype.itemsize
-    if device.type != "cpu" or size < _MAPPED_BYTES:
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.from_numpy(pages(size)).view(dtype).view(shape)
 
 
 def type_of(dtype: torch.dtype) -> Type:

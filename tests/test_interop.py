@@ -18,6 +18,7 @@ import cuaug
 from cuaug import functional as F
 from cuaug import interop
 from cuaug import transforms as T
+from cuaug._runtime.huge_pages import empty
 from cuaug._runtime.native import BEST_ISA
 
 H, W = 9, 12
@@ -331,7 +332,7 @@ def test_a_lambda_at_the_end_may_return_numbers():
 def test_a_large_result_has_huge_pages():
     """The kernel marks the mapping with "hg": it took the advice."""
     size = 32 << 20
-    result = interop.empty((size // 4,), torch.float32, torch.device("cpu"))
+    result = empty((size // 4,), torch.float32, torch.device("cpu"))
     assert result.shape == (size // 4,) and result.dtype == torch.float32
     middle, inside, flags = result.data_ptr() + size // 2, False, []
     for line in Path("/proc/self/smaps").read_text().splitlines():

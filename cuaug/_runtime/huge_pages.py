@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
+from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-__all__ = ["pages"]
+__all__ = ["empty", "pages"]
 
 # Above these sizes a separate mapping is cheap next to its use, and huge pages pay off.
 _LARGE_BYTES = 256 << 10
 _HUGE_BYTES = 4 << 20
+# glibc maps fresh memory for allocations of this size and more. The kernel clears each page at its first write, which
+# takes longer than the augmentation. Smaller allocations reuse freed memory.
+_MAPPED_BYTES = 32 << 20
 
 
 def pages(size: int) -> NDArray[np.uint8]:
@@ -35,3 +41,11 @@ def pages(size: int) -> NDArray[np.uint8]:
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype=np.uint8)
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """An uninitialised contiguous tensor; a large one on the CPU has huge pages."""
+    size = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or size < _MAPPED_BYTES:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.from_numpy(pages(size)).view(dtype).view(shape)

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug._runtime.huge_pages import pages
-from cuaug.interop import empty
+from cuaug._runtime.huge_pages import empty, pages
 
 __all__ = ["BufferPool", "SeparateBuffers"]
 

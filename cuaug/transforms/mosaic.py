@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cuaug._runtime.huge_pages import empty
 from cuaug.errors import TransformError
-from cuaug.interop import empty
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform
