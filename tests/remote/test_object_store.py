@@ -85,7 +85,7 @@ def test_a_stuck_connection_is_named_in_time(s3, kind):
         OSError, match=r"'s3://photos/a.tar', bytes 7 to 17: no request succeeded in .*timeout_seconds=1"
     ):
         store.read(remote, 7, 10)
-    assert 0.4 < time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 3
 
 
 def test_connections_are_limited(s3):

@@ -82,7 +82,7 @@ def no_remote_thread_lives() -> bool:
 ORDERS = {
     "sequential": lambda source: {},
     "full shuffle": lambda source: {"shuffle": True},
-    "windows": lambda source: {"sampler": ShardSampler(source.shard_sizes, window=2)},
+    "windows": lambda source: {"sampler": ShardSampler(source.shard_sizes, window=40)},
     "weighted": lambda source: {"sampler": WeightedSampler(np.arange(1, len(source) + 1.0))},
 }
 
