@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -163,6 +164,17 @@ def test_a_finished_set_that_lost_a_shard(tmp_path, out, capsys):
     (out / "x-00001.tar").write_bytes(b"half")
     assert shard(photos, out / "x-{:05d}.tar", "--size", "8kB") == 1
     assert "x-00001.tar' of a finished set" in capsys.readouterr().err
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, out, monkeypatch, capsys):
+    def flock(fd, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    photos = write_photos(tmp_path)
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert shard(photos, out / "x-{:05d}.tar") == 1
+    error = capsys.readouterr().err
+    assert "no locks (flock)" in error and str(out / "x.partial") in error and list(out.glob("*.tar")) == []
 
 
 class Disk:

@@ -8,6 +8,7 @@ file reaches the disk (fsync) before it gets its name (rename), and its name bef
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import io
@@ -87,7 +88,7 @@ def claim_file(temporary: Path, *, wait: bool) -> PartialFile | None:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         file = PartialFile(fd, temporary)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _lock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), temporary)
             # The process that had the lock may have renamed the file: it is now a finished one.
             if _has_path(fd, temporary):
                 os.ftruncate(fd, 0)
@@ -114,7 +115,7 @@ def open_partial_folder(folder: Path, plan: Path, manifest: Path) -> Iterator[No
         try:
             if manifest.exists() or not plan.exists():  # finished, or not begun
                 with contextlib.suppress(BlockingIOError):  # another process is in the folder, and removes it later
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, folder)
                     _remove(folder)
         finally:
             os.close(fd)
@@ -136,13 +137,23 @@ def _lock_folder(folder: Path) -> int:
         with contextlib.suppress(FileNotFoundError):  # another process has removed the folder since
             fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                fcntl.flock(fd, fcntl.LOCK_SH)
+                _lock(fd, fcntl.LOCK_SH, folder)
                 if _has_path(fd, folder / _LOCK):
                     return fd
             except BaseException:
                 os.close(fd)
                 raise
             os.close(fd)
+
+
+def _lock(fd: int, operation: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, operation)
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            reason = "its file system has no locks (flock): write to another one, then copy the set"
+            raise OSError(error.errno, reason, str(path)) from error
+        raise
 
 
 def _remove(folder: Path) -> None:
