@@ -15,7 +15,7 @@ from cuaug._runtime.fork import fork_safe_lock
 from cuaug.errors import DecodeError, SourceError
 from cuaug.remote import urls as _urls
 
-__all__ = ["Footer", "RowGroupCache", "RowGroupReader", "read_footers"]
+__all__ = ["Footer", "RowGroupCache", "RowGroupReader", "make_cache", "read_footers"]
 
 log = logging.getLogger("cuaug")
 
