@@ -4,6 +4,7 @@
 #   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
 #   make test-fast  the everyday subset
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
+#   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
 #   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
 #   make clean      remove what was built
 
@@ -19,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-torchvision lint bench clean
+.PHONY: all demo test test-fast test-torchvision lint fuzz bench clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -44,6 +45,12 @@ test: lint
 
 test-fast: $(VENV)/installed-test
 	HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
+
+# A new seed each day; the output names it, and the command that repeats a failing case.
+FUZZ_SEED ?= $(shell date +%Y%m%d)
+fuzz: $(VENV)/installed-test
+	CUAUG_FUZZ_CASES=100000 CUAUG_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --timeout 10000 \
+		-n logical tests/codec/test_fuzz.py tests/sources/test_fuzz.py
 
 $(TORCHVISION_VENV)/installed: Makefile
 	test -x $(TORCHVISION_VENV)/bin/python || $(PYTHON) -m venv $(TORCHVISION_VENV)

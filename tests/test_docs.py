@@ -15,7 +15,13 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "benchmarks" / "README.md"]
+POLICIES = [ROOT / name for name in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *POLICIES,
+    *sorted((ROOT / "docs").glob("**/*.md")),
+    ROOT / "benchmarks" / "README.md",
+]
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 

@@ -14,7 +14,7 @@ import pytest
 import cuaug
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("cuaug", "kernels", "tests", "docs", "examples", "benchmarks")
+FOLDERS = (".github", "cuaug", "kernels", "tests", "docs", "examples", "benchmarks")
 FILES = (
     "pyproject.toml",
     "setup.py",
@@ -22,8 +22,13 @@ FILES = (
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
+    "CITATION.cff",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "Makefile",
     ".clang-format",
+    ".pre-commit-config.yaml",
 )
 BUILT = shutil.ignore_patterns("*.so", "__pycache__")
 pytestmark = pytest.mark.slow

@@ -1,7 +1,7 @@
 """Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbours.
 
 fuzzer.py lists the promises, mutations.py the kinds of damage. The images are decoded in separate processes; a crash
-names its case.
+names its case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from tests.codec.mutations import KINDS, join, mutate, split
 from tests.codec.originals import ORIGINALS
 
 ROOT = Path(__file__).parents[2]
+CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "10000"))
+SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
+LIMIT_SECONDS = 250 * max(1.0, CASES / 10_000)
 MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory that malloc keeps per thread
 
 
@@ -41,7 +44,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 def report(process: subprocess.Popen[str], seed: int, mark: Path) -> dict:
     """Read a campaign's report; fail if it did not finish, and name the case."""
-    out, err = process.communicate(timeout=250)
+    out, err = process.communicate(timeout=LIMIT_SECONDS)
     if process.returncode != 0:
         number = int(mark.read_text())
         pytest.fail(
@@ -72,8 +75,8 @@ def test_a_thousand_damaged_images(tmp_path):
 @pytest.mark.slow
 def test_ten_thousand_damaged_pictures(tmp_path):
     with ThreadPoolExecutor(2) as pool:
-        for found in pool.map(lambda seed: campaign(seed, 5000, tmp_path), (1, 2)):
-            check(found, 5000)
+        for found in pool.map(lambda seed: campaign(seed, CASES // 2, tmp_path), (SEED, SEED + 1)):
+            check(found, CASES // 2)
 
 
 def test_damaged_pictures_of_other_modes(tmp_path):
@@ -83,8 +86,8 @@ def test_damaged_pictures_of_other_modes(tmp_path):
 
 @pytest.mark.slow
 def test_ten_thousand_damaged_pictures_of_other_modes(tmp_path):
-    found = campaign(1, 10_000, tmp_path, "--pictures")
-    assert found["broken"] == [] and min(found["decoded"], found["refused"]) > 1000
+    found = campaign(SEED, CASES, tmp_path, "--pictures")
+    assert found["broken"] == [] and min(found["decoded"], found["refused"]) > CASES // 10
 
 
 # --- the fuzzer itself -----------------------------------------------------------------------------------------------

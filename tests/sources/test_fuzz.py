@@ -1,7 +1,7 @@
 """Twenty thousand damaged datasets raise only cuaug's errors, each within 5 seconds and 1 GB.
 
 `fuzzer.py` opens and reads them, in one process per kind; if the process dies, the test names the case.
-CUAUG_FUZZ_CASES=100000 makes a longer run.
+CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.sources.fuzzer import KINDS
 
 ROOT = Path(__file__).parents[2]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "20000"))
-SEED = 20261125
+SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "20261125"))
 # Relative number of cases.
 WEIGHTS = {"tar": 3, "coco": 3, "index": 3, "lmdb": 1}
 SHARE = CASES // sum(WEIGHTS.get(kind, 2) for kind in KINDS)
