@@ -16,6 +16,7 @@ from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.prefetch import prefetch_in_order
 from cuaug.sampling import Epoch, RankSlice
+from cuaug.sources.source import ReadAhead
 
 __all__ = ["take_batches"]
 
@@ -51,8 +52,9 @@ def take_batches(
         labels = batch.labels if dtypes is None else dtypes.unify(batch.labels, batch.indices)
         return batch if labels is batch.labels else batch._replace(labels=labels)
 
-    ahead = reader.read_ahead(_BatchIndices(epoch, steps, pipeline.config))
+    ahead: ReadAhead | None = None
     try:
+        ahead = reader.read_ahead(_BatchIndices(epoch, steps, pipeline.config))
         with recorder.at("wait_for_first_batch", lane="consumer") as clock:
             for job in prefetch_in_order(steps, start_job, pipeline.config.prefetch, count_ready):
                 clock.batch = job.number

@@ -99,8 +99,14 @@ class ReadAhead:
         self._threads = [
             threading.Thread(target=self._work, name=f"cuaug-remote-{i}", daemon=True) for i in range(store.connections)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # a Ctrl-C, or too many threads
+            self._stop.set()
+            with self._changed:
+                self._changed.notify_all()
+            raise
 
     def take(self, index: int) -> dict[Span, bytes] | None:
         """Returns the bytes of a sample's spans; None if it is not the next ones', or a request has failed.
