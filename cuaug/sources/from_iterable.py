@@ -56,7 +56,10 @@ class FromIterable(ReprMixin):
         length: samples of an epoch. A shorter stream is an error; the rest of a longer one is not read, with one
             warning.
         shuffle_buffer: items that the buffer holds; 0: the stream's order.
-        image, label, tensor_layout, mode: as for `FromDataset`.
+        image: key of the image in items that are dicts.
+        label: key of the label in items that are dicts; a list of keys for a dict label; None: the position.
+        tensor_layout: layout of tensors, "CHW" or "HWC".
+        mode: as for `FromDataset`.
         classes: class names in label order; "auto": of Hugging Face's `features`; None: text stays text.
 
     Raises:

@@ -132,7 +132,7 @@ class Endless(IterableDataset):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Endless(), "unlike Endless; an iterable one has no order"),
+        (Endless(), "unlike Endless: for an iterable one use cuaug.sources.FromIterable"),
         (DataLoader(Endless()), "files is a torch DataLoader; cuaug.Loader replaces it: give its .dataset"),
         (DataLoader(TensorDataset(torch.zeros(1))), "files is a torch DataLoader"),
     ],
@@ -196,6 +196,7 @@ def test_missing_and_unknown_files(folder, name, message):
         ("lmdb", "lmdb", lambda folder: sources.Lmdb(folder / "db.lmdb")),
         ("h5py", "hdf5", lambda folder: sources.Hdf5(folder / "data.h5")),
         ("google.protobuf", "tfrecord", lambda folder: sources.TFRecord(folder / "train-0.tfrecord")),
+        ("pyarrow.parquet", "parquet", lambda folder: sources.Parquet(folder / "train-0.parquet")),
         ("google_crc32c", "tfrecord", lambda folder: sources.TFRecord(folder / "train-0.tfrecord")),
         ("fsspec", "remote", lambda folder: sources.Remote(["https://host/a.png"])),
         ("fsspec", "remote", lambda folder: Loader(["https://host/a.png"])),
@@ -216,7 +217,8 @@ def test_a_missing_library_of_a_protocol():
 def test_importing_cuaug_imports_no_optional_library():
     program = (
         "import sys, cuaug.sources\n"
-        "libraries = ('lmdb', 'h5py', 'google.protobuf', 'google_crc32c', 'fsspec', 'aiohttp', 'PIL.Image')\n"
+        "libraries = ['lmdb', 'h5py', 'google.protobuf', 'google_crc32c', 'pyarrow', 'fsspec', 'aiohttp']\n"
+        "libraries.append('PIL.Image')\n"
         "sys.exit([m for m in libraries if m in sys.modules] or None)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -242,5 +244,13 @@ def test_every_source_class_is_tested_by_test_every_source(tmp_path):
         opened.add(type(kind.open(tmp_path / str(i))))
     classes = {thing for name in sources.__all__ if inspect.isclass(thing := getattr(sources, name))}
     # Their samples have other shapes: tests/sources/test_coco.py, test_pairs.py, tests/video/test_videos.py.
+    # FromIterable has no samples by index: test_from_iterable.py.
     classes.remove(sources.RemoteOptions)  # no source
-    assert classes - opened == {sources.Source, sources.ChecksumSource, sources.Coco, sources.Pairs, sources.Videos}
+    assert classes - opened == {
+        sources.Source,
+        sources.ChecksumSource,
+        sources.Coco,
+        sources.FromIterable,
+        sources.Pairs,
+        sources.Videos,
+    }
