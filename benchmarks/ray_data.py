@@ -1,9 +1,9 @@
 """Ray Data on the same CPUs: `cuaug.ray.Augment` beside `read_images` and NumPy code as torchvision computes.
 
 All contenders turn the same JPEGs into float32 (3, 224, 224): RandomResizedCrop, flip, normalization. The program
-consumes the batches with `iter_batches`. A turn is the execution of a data set, from its definition to its last batch,
-so it includes the start of workers, some seconds. Contenders take turns. Each file comes `--repeats` times. CPU
-time is that of the program and all workers; other work on the machine disturbs it less.
+consumes the batches with `iter_batches`. A turn is the execution of a data set. It is timed from the first batch to the
+last, without the start of workers, which takes seconds and is the same for all. Contenders take turns. Each file comes
+`--repeats` times. CPU time is that of the program and all workers; other work on the machine disturbs it less.
 
 - "actors": `read_binary_files`, then `Augment` in as many actors as there are CPUs. An actor asks Ray for 0.75 CPUs, a
   read for 0.25, since it mostly waits.
@@ -63,19 +63,23 @@ def draw_crop(rng: np.random.Generator, height: int, width: int) -> tuple[int, i
     return 0, 0, height, width
 
 
-def consume(dataset: Any, count: int) -> None:
-    """Receives all batches, and checks them."""
-    seen = 0
+def consume(dataset: Any, count: int) -> tuple[float, float]:
+    """Receives all batches, and checks them. Returns images per second and per CPU second after the first batch."""
+    seen = first = 0
+    wall = cpu = 0.0
     for batch in dataset.iter_batches(batch_size=BATCH):
         images = batch["image"]
         assert images.shape[1:] == (3, SIDE, SIDE) and images.dtype == np.float32
         assert 0.05 < images.std() < 3 and np.isfinite(images).all()
         seen += len(images)
+        if not first:
+            first, wall, cpu = seen, time.perf_counter(), processor_seconds()
     assert seen == count, f"{seen} rows of {count}"
+    return (count - first) / (time.perf_counter() - wall), (count - first) / (processor_seconds() - cpu)
 
 
 def main() -> None:
-    args = parse(__doc__, images=1024, repeats=3, cpus=2, repetitions=2)
+    args = parse(__doc__, images=1024, repeats=4, cpus=2, repetitions=2)
     folder = write_photos(Path("bench-data") / f"500x375-{args.images}", args.images, 375, 500)
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's name; by default other processes come first
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
@@ -85,31 +89,33 @@ def main() -> None:
     settings = {"transforms": CHAIN, "key": "path", "out": "image", "device": "cpu"}
     reads = {"include_paths": True, "override_num_blocks": max(8, count // 256)}
 
-    def actors() -> None:
+    def actors() -> tuple[float, float]:
         pool = ray.data.ActorPoolStrategy(size=args.cpus)
         dataset = ray.data.read_binary_files(files, num_cpus=0.25, **reads)
         options = {"fn_constructor_kwargs": settings, "compute": pool, "num_cpus": 0.75, "batch_size": BATCH}
-        consume(dataset.map_batches(cuaug.ray.Augment, **options), count)
+        return consume(dataset.map_batches(cuaug.ray.Augment, **options), count)
 
-    def tasks() -> None:
+    def tasks() -> tuple[float, float]:
         dataset = ray.data.read_binary_files(files, **reads)
-        consume(dataset.map_batches(cuaug.ray.Augment(**settings), batch_size=BATCH), count)
+        return consume(dataset.map_batches(cuaug.ray.Augment(**settings), batch_size=BATCH), count)
 
-    def read_images() -> None:
+    def read_images() -> tuple[float, float]:
         dataset = ray.data.read_images(files, mode="RGB", **reads)
-        consume(dataset.map_batches(augment_with_numpy, batch_size=BATCH), count)
+        return consume(dataset.map_batches(augment_with_numpy, batch_size=BATCH), count)
 
-    contenders: dict[str, Callable[[], None]] = {"actors": actors, "tasks": tasks, "read_images": read_images}
+    contenders: dict[str, Callable[[], tuple[float, float]]] = {
+        "actors": actors,
+        "tasks": tasks,
+        "read_images": read_images,
+    }
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-    for _ in range(args.repetitions + 1):  # the first turn warms up
+    for _ in range(args.repetitions):
         for name, call in contenders.items():
-            wall, cpu = time.perf_counter(), processor_seconds()
-            call()
-            rows[name].append((time.perf_counter() - wall, processor_seconds() - cpu))
+            rows[name].append(call())
     result: dict[str, Any] = circumstances(["ray", "torch", "numpy", "pillow"])
     result["settings"] = {key: value for key, value in vars(args).items() if key != "out"}
     for column, measure in enumerate(("images_per_second", "images_per_cpu_second")):
-        rates = {name: [count / row[column] for row in turns[1:]] for name, turns in rows.items()}
+        rates = {name: [row[column] for row in turns] for name, turns in rows.items()}
         result[measure] = {name: spread(values) for name, values in rates.items()}
         result[f"{measure}_ratio"] = {
             name: spread([own / theirs for own, theirs in zip(rates[name], rates["read_images"], strict=True)])
