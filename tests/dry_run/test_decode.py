@@ -1,4 +1,4 @@
-"""`cuaug.decode` on the CUDA pipeline gives the CPU's images, from threads that share decoders."""
+"""`cuaug.decode` and `cuaug.ray.Augment` on CUDA give the CPU's images, from threads that share decoders."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import cuaug
+import cuaug.ray
 from cuaug import decoding
 from cuaug import transforms as T
 from cuaug.pipeline import shared
@@ -33,11 +35,12 @@ def on_gpu(fake, monkeypatch):
             made[key] = CudaPipeline(config, Recorder(runtime), 2, torch.device("cpu"))
         return made[key]
 
-    monkeypatch.setattr(decoding, "_device", lambda device, _: torch.device("cuda" if device == "cuda" else "cpu"))
     own = shared.shared_pipeline
-    monkeypatch.setattr(
-        decoding, "shared_pipeline", lambda device, *key: (on_fakes if device.type == "cuda" else own)(device, *key)
-    )
+    for module in (decoding, cuaug.ray):
+        monkeypatch.setattr(module, "_device", lambda device, _: torch.device("cuda" if device == "cuda" else "cpu"))
+        monkeypatch.setattr(
+            module, "shared_pipeline", lambda device, *key: (on_fakes if device.type == "cuda" else own)(device, *key)
+        )
     yield made
     for pipeline in made.values():
         pipeline.close()
@@ -55,6 +58,19 @@ def test_the_images_are_those_of_the_cpu(on_gpu, image_files):
     got, want = (cuaug.decode(image_files, CHAIN, device=device) for device in ("cuda", "cpu"))
     torch.testing.assert_close(got, want)
     assert len(on_gpu) == 1, "one decoder for all calls"
+
+
+def test_the_rows_of_ray_are_those_of_the_cpu(on_gpu, image_files):
+    batch = {"id": np.arange(len(image_files)), "bytes": np.array(image_files, dtype=object)}
+    batch["bytes"][3] = b"no image"
+    settings = {"threads": 2, "on_error": "skip", "seed": 4}
+    got, want = (
+        cuaug.ray.Augment([T.RandomResizedCrop(20), T.Normalize(0.5, 0.25)], device=device, **settings)(batch)
+        for device in ("cuda", "cpu")
+    )
+    assert got["id"].tolist() == want["id"].tolist() and 3 not in got["id"]
+    np.testing.assert_allclose(got["bytes"], want["bytes"], rtol=0, atol=1e-5)
+    assert len(on_gpu) == 1
 
 
 def test_damaged_images_and_threads(on_gpu, image_files):
