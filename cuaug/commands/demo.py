@@ -45,6 +45,7 @@ def demo(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
 
 def _run(folder: Path, device: str | None, picture: str, out: TextIO) -> None:
     start = time.perf_counter()
+    torch.manual_seed(0)  # the loader's seed too
     write_shapes(folder / "train", _COUNT, seed=0)
     write_shapes(folder / "validation", _COUNT // 4, seed=1)
     print(
@@ -72,11 +73,10 @@ def _run(folder: Path, device: str | None, picture: str, out: TextIO) -> None:
 
 def _train(loader: Loader, held: Loader, out: TextIO) -> None:
     """Trains, and prints a line for each epoch."""
-    torch.manual_seed(0)
     torch.set_num_threads(1)  # the loader's threads need the CPUs too, and the network gains little from more
     model = network(len(_CLASSES)).to(loader.device)
     optimizer = torch.optim.AdamW(model.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=_EPOCHS * len(loader))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=_EPOCHS * len(loader))
     for epoch in range(_EPOCHS):
         model.train()
         start = time.perf_counter()
