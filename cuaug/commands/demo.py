@@ -48,9 +48,8 @@ def _run(folder: Path, device: str | None, picture: str, out: TextIO) -> None:
     torch.manual_seed(0)  # the loader's seed too
     write_shapes(folder / "train", _COUNT, seed=0)
     write_shapes(folder / "validation", _COUNT // 4, seed=1)
-    print(
-        f"{_COUNT} JPEGs of {len(_CLASSES)} shapes drawn in {time.perf_counter() - start:.1f} s", file=out, flush=True
-    )
+    seconds = time.perf_counter() - start
+    print(f"{_COUNT} JPEGs of {len(_CLASSES)} shapes, and {_COUNT // 4} to validate: {seconds:.1f} s", file=out)
     normalize = T.Normalize(_MEAN, _STD)
     chain = [
         T.RandomResizedCrop(_SIDE, scale=(0.7, 1.0)),
