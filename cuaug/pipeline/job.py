@@ -10,8 +10,7 @@
     filling     _finish_filling    finished, once a child job has made the replacements' images
     any state   _end               finished, failed (an exception) or cancelled (`cancel`, or a closed loader)
 
-The work of a state consists of tasks or native work on worker threads. The thread that finishes it starts the next
-state.
+The work of a state consists of tasks or native work. The thread that finishes it starts the next state.
 """
 
 from __future__ import annotations
@@ -183,31 +182,24 @@ class Job(TaskSteps):
             times = Times(self.number, self.dropped, self.indices, ("read", "parse"))
             reads = reader.file_reads(self._data, ranges, times)
         if reads is None:
-            self._make_items([None] * len(self._data))
-        else:
-            self.submit_step(partial(self._finish_reads, reads, times), reads.work)
+            return self._make_items([None] * len(self._data))
+        self.submit_step(partial(self._finish_reads, reads, times), reads.work)
 
     def _finish_reads(self, reads: FileReads, times: Times) -> None:
         with self._recorder.at("parse", self.number):
             times.record(self._recorder, self._workers.name)
             self._data, headers, labels = reads.finish()
-            for k, label in labels.items():
-                self._samples.labels[k] = label
+            for k in labels:
+                self._samples.labels[k] = labels[k]
             jpegs = self.config.reader.common_jpegs(self._data, headers)
         self._make_items(jpegs)
 
     def _make_items(self, jpegs: list[Item | None]) -> None:
-        """Reads and parses the samples that need Python, in tasks, then plans.
-
-        Args:
-            jpegs: the items that are ready.
-        """
+        """Reads and parses the samples that need Python, in tasks, then plans; `jpegs` are the items that are ready."""
         reader, labels = self.config.reader, self._samples.labels
-        if reader.makes_all_items or reader.labels.may_read(labels):
-            rest = [k for k, value in enumerate(self._data) if value is not None]
-        else:
+        if not (makes_all := reader.makes_all_items or reader.labels.may_read(labels)):
             self._items = jpegs
-            rest = [k for k, value in enumerate(self._data) if value is not None and jpegs[k] is None]
+        rest = [k for k, value in enumerate(self._data) if value is not None and (makes_all or jpegs[k] is None)]
         if not rest:
             self._plan()
             return
@@ -217,15 +209,13 @@ class Job(TaskSteps):
             positions = rest[rows.start : rows.stop]
             with self._recorder.at(batch=self.number) as clock:
                 self._workers.track(clock)
-                for k in positions:
-                    if self._data[k] is UNREAD:
-                        index = int(self.indices[k])
-                        if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
-                            return
-                        self._fetch(k, index)
+                for k in [k for k in positions if self._data[k] is UNREAD]:
+                    index = int(self.indices[k])
+                    if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
+                        return
+                    self._fetch(k, index)
                 clock.at("parse")
-                if not reader.reads_natively:
-                    clock.count("begun", len(positions))
+                clock.count("begun", 0 if reader.reads_natively else len(positions))
                 items, errors = reader.make_items(
                     self.indices[positions].tolist(),
                     [self._data[k] for k in positions],

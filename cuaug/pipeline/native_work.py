@@ -179,14 +179,16 @@ class FileReads:
         chunks = [_release(self._memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(self._memory))]
         rows, data, labels = self._rows, list(self._data), dict[int, Any]()
         headers = rows[:, 0, _HEADER:].view(np.int32)[:, :5]
-        for i, places in enumerate(rows[..., _DATA:_HEADER].tolist()):
-            if not all(place[0] for place in places):
-                headers[i] = 0
-                continue
-            image, *parts = [chunks[chunk][offset : offset + size] for _, size, chunk, offset in places]
+        complete = rows[..., _DATA].all(axis=1)
+        headers[~complete] = 0
+        places = rows[..., _SIZE:_HEADER].tolist()
+        for i in np.flatnonzero(complete).tolist():
+            (size, chunk, offset), *parts = places[i]
+            image = chunks[chunk][offset : offset + size]
             if self._ranges is not None:
                 try:
-                    labels[i] = self._ranges.make_label(i, [part.tobytes() for part in parts])
+                    files = [chunks[chunk][offset : offset + size].tobytes() for size, chunk, offset in parts]
+                    labels[i] = self._ranges.make_label(i, files)
                 except (DecodeError, MemoryError):  # the source's `read` raises it again
                     headers[i] = 0
                     continue
