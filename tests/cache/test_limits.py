@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import psutil
 import pytest
@@ -43,8 +41,8 @@ def test_directory_must_be_a_path_to_a_directory(tmp_path):
 
 
 def test_the_default_limit_is_half_of_the_available_memory(monkeypatch):
+    monkeypatch.setattr(limits, "_reserved", {})  # caches of other tests
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    gc.collect()  # caches of other tests
     alone = EncodedCache().limit_bytes
     assert 0 < alone <= psutil.virtual_memory().total // 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
