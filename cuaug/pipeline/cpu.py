@@ -74,6 +74,7 @@ class CpuPipeline(Pipeline):
 class _CpuJob(Job):
     """A batch in host memory."""
 
+    decodes_on_workers = True
     pipeline: CpuPipeline
 
     def _run(self, positions: NDArray[np.int64], items: list[Item], planned: Planned) -> None:

@@ -49,9 +49,12 @@ class Job(TaskSteps):
     """The batch of a rank slice: `start` it, `wait` for it, `take` it.
 
     Attributes:
+        decodes_on_workers: whether worker threads decode the images.
         number: the batch's number in the pipeline; a child job has its parent's.
         errors: position in the batch -> error of that sample, until `failures` returns them.
     """
+
+    decodes_on_workers = False
 
     def __init__(self, pipeline: Any, epoch: Epoch, rank_slice: RankSlice, *, parent: Job | None = None) -> None:
         super().__init__(pipeline, next(pipeline.batch_numbers) if parent is None else parent.number)
@@ -72,7 +75,7 @@ class Job(TaskSteps):
 
     def start(self) -> Job:
         if self.config.reader.reads_natively:
-            self.prepares = True  # quick work; a slow source would delay the first batch by the reads of the second
+            self.prepares = self.decodes_on_workers  # quick work: a slow source's would delay the first batch
             self.submit_step(self._read)
         else:
             self._make_items([None] * len(self._data))

@@ -18,6 +18,7 @@ from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.errors import DecodeError
 from cuaug.pipeline.native_work import FileReads, SampleRuns
+from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
 from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, app1, as_pillow, encode, photo, tiff_block
 from tests.codec.test_regions import JPEG_OPTIONS
@@ -122,19 +123,21 @@ def test_tasks_and_native_work_run_by_priority():
 
 
 @pytest.mark.cpu_only
-def test_the_next_batch_is_planned_before_a_batch_is_decoded(tmp_path):
+def test_the_next_batch_is_planned_before_a_batch_is_decoded(tmp_path, monkeypatch):
     """So threads that have decoded a batch need not wait for the plan of the next; but no more is read ahead."""
-    loader = Loader(write_photos(tmp_path, 20), [T.Resize((8, 8))], batch_size=4, threads=1, prefetch=3)
+    loader = Loader(write_photos(tmp_path, 16), [T.Resize((8, 8))], batch_size=4, threads=1, prefetch=3)
+    wait, all_are_submitted = TaskSteps.wait, threading.Event()
+    monkeypatch.setattr(TaskSteps, "wait", lambda *arguments: (all_are_submitted.set(), wait(*arguments))[1])
     with loader, loader.profile() as profile:
+        loader._pipeline.workers.submit(lambda: all_are_submitted.wait(60), -100)
         list(loader)
-    events = profile.lanes()["cuaug-worker-0"]
     first, last = {}, {}
-    for event in events:
+    for event in profile.lanes()["cuaug-worker-0"]:
         first.setdefault((event.stage, event.batch), event.start)
         last[event.stage, event.batch] = event.end
-    for batch in range(1, 4):
+    for batch in range(1, 3):
         assert last["plan", batch + 1] <= first["decode", batch]
-    for batch in range(3):
+    for batch in range(2):
         assert first["read", batch + 2] >= last["decode", batch]
 
 
