@@ -3,10 +3,6 @@
 Each table stands between `<!-- benchmarks/tables.py: NAME -->` and `<!-- end -->`. Results of quick runs are refused.
 
     python benchmarks/tables.py
-
-Results of end_to_end.py from before November 25, 2026 have no first epochs. `index_in_memory.json`, of the same day,
-commit and machine, has cuaug's. Ratios are formed within one run only, so such tables have none for first epochs. When
-no such result is left, that file and `OLDER` can go.
 """
 
 from __future__ import annotations
@@ -40,11 +36,6 @@ PEERS = {
 }
 #: end_to_end.py's contenders that are timed on new loaders.
 FIRST_EPOCH, KEPT_INDEX = "cuaug, first epoch", "cuaug, first epoch with a kept index"
-#: Has first epochs where end_to_end.py's results have none.
-OLDER = "index_in_memory"
-OLDER_NOTE = f"""
-First epochs are from [{OLDER}.json](../benchmarks/results/{OLDER}.json), another run of the same day and machine,
-so they have no ratios."""
 RUNS = {"without": "no index", "first run": "first run", "later run": "later run"}
 STARTERS = {
     "cuaug": "cuaug",
@@ -83,10 +74,7 @@ def first_epoch(result: dict[str, Any], suite: str) -> float | None:
     """cuaug's images per second in the epoch that makes the index."""
     if suite == "detection":  # decodes whole images, so all epochs are alike
         return rate(result, "cuaug")
-    found = rate(result, FIRST_EPOCH)
-    if found is None and suite in (older := load(OLDER)["suites"]):
-        found = float(older[suite][0]["images_per_second"]["median"])
-    return found
+    return rate(result, FIRST_EPOCH)
 
 
 def format_number(value: float | None) -> str:
@@ -124,19 +112,18 @@ def end_to_end() -> str:
     own = ["cuaug, first epoch", *(["with a kept index"] if has_kept else []), "from the third on"]
     peers = [peer for peer in PEERS if any(peer in result["contenders"] for result in results.values())]
     head = ["images/s", *own, *(peer_title(results["classification"], peer) for peer in peers)]
-    rows, is_older = [], False
+    rows = []
     for suite, result in results.items():
         values = [first_epoch(result, suite), *([rate(result, KEPT_INDEX)] if has_kept else []), rate(result, "cuaug")]
         cells = [f"[{suite}](../benchmarks/results/end_to_end_{suite}.json), {SUITES[suite]}"]
         cells += [format_number(value) for value in values]
-        is_older |= suite != "detection" and FIRST_EPOCH not in result["contenders"]
         for peer in peers:
             row = result["contenders"].get(peer, {})
             keys = ("cuaug_first_epoch_to_this", "cuaug_to_this")
             ratios = ", ".join(f"{row[key]['median']:.2f}" for key in keys if key in row)
             cells.append(f"{format_number(rate(result, peer))} ({ratios})" if row else "-")
         rows.append(cells)
-    return format_table(head, rows) + (f"\n{OLDER_NOTE}" if is_older else "")
+    return format_table(head, rows)
 
 
 def ranks() -> str:
