@@ -231,7 +231,10 @@ EXPORT int64_t cuaug_pool_next(void* pool, int64_t number) {
     }
 }
 
-EXPORT void cuaug_pool_stop(void* pool) { static_cast<Pool*>(pool)->stop(); }
+// A forked child has none of the threads, and its copy of their locks may be held for ever.
+EXPORT void cuaug_pool_stop(void* pool) {
+    if (static_cast<Pool*>(pool)->process == getpid()) static_cast<Pool*>(pool)->stop();
+}
 
 // out [4]: batch, -1 while the thread does no native work; sample; stage; since. Returns whether there is such a
 // thread.

@@ -4,6 +4,7 @@
 // Tests:    tests/sources, tests/loader/test_native_work.py, tests/loader/test_native_tars.py.
 #pragma once
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,9 +55,16 @@ class KeptChunks {
     int count_ = 0;
 };
 
-KeptChunks& kept_chunks() {  // never destroyed: threads may give chunks back at exit
-    static auto& chunks = *new KeptChunks;
+KeptChunks*& current_chunks() {  // never destroyed: threads may give chunks back at exit
+    static KeptChunks* chunks = new KeptChunks;
     return chunks;
+}
+
+KeptChunks& kept_chunks() {
+    // A forked child begins anew: a thread that it lacks may have held the lock.
+    static const int is_registered = pthread_atfork(nullptr, nullptr, [] { current_chunks() = new KeptChunks; });
+    (void)is_registered;
+    return *current_chunks();
 }
 
 class FileMemory {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from typing import Any
@@ -139,6 +140,20 @@ def test_the_next_batch_is_planned_before_a_batch_is_decoded(tmp_path, monkeypat
         assert last["plan", batch + 1] <= first["decode", batch]
     for batch in range(2):
         assert first["read", batch + 2] >= last["decode", batch]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12: a fork of a process with threads
+def test_a_forked_child_stops_no_pool_of_its_parent():
+    """Its copy of the pool may be locked by a thread that the child lacks, which once let `cuaug.decode` hang."""
+    pool = library.cuaug_pool_new()
+    child = os.fork()
+    if not child:
+        library.cuaug_pool_stop(pool)
+        library.cuaug_pool_add(pool, 0, 7, 0, None, 1)
+        os._exit(0 if library.cuaug_pool_next(pool, 0) == 7 else 1)  # -1 if stopped
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    library.cuaug_pool_delete(pool)
 
 
 def test_a_closed_pool_keeps_the_memory_of_running_work():
