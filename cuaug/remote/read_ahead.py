@@ -13,15 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.remote.object_store import ObjectStore
 from cuaug.remote.transport import RemoteObject
 
-__all__ = ["ReadAhead", "Span", "read_spans"]
+__all__ = ["RangeReader", "ReadAhead", "Span", "read_spans"]
 
 # Neighbours this close are read by one request: bytes between them cost less than an answer's latency.
 _GAP_BYTES = 128 << 10
@@ -30,6 +29,15 @@ _MAX_REQUEST_BYTES = 4 << 20
 _GROUPS = 4
 # `close` waits this long for requests under way; their threads end with them.
 _CLOSE_SECONDS = 1.0
+
+
+class RangeReader(Protocol):
+    """An `ObjectStore` or a `CachedReader`."""
+
+    @property
+    def connections(self) -> int: ...
+
+    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> bytes: ...
 
 
 class Span(NamedTuple):
@@ -80,13 +88,13 @@ class ReadAhead:
 
     def __init__(
         self,
-        store: ObjectStore,
+        reader: RangeReader,
         objects: list[RemoteObject],
         batches: Iterable[NDArray[np.int64]],
         spans: Callable[[int], list[Span]],
         max_bytes: int,
     ) -> None:
-        self._store, self._objects, self._spans, self._max_bytes = store, objects, spans, max_bytes
+        self._reader, self._objects, self._spans, self._max_bytes = reader, objects, spans, max_bytes
         self._batches: Iterator[tuple[int, NDArray[np.int64]]] = enumerate(batches)
         self._samples: dict[int, deque[_Sample]] = {}
         self._by_batch: deque[_Sample] = deque()
@@ -97,7 +105,8 @@ class ReadAhead:
         with self._changed:
             self._plan_group()
         self._threads = [
-            threading.Thread(target=self._work, name=f"cuaug-remote-{i}", daemon=True) for i in range(store.connections)
+            threading.Thread(target=self._work, name=f"cuaug-remote-{i}", daemon=True)
+            for i in range(reader.connections)
         ]
         try:
             for thread in self._threads:
@@ -234,7 +243,7 @@ class ReadAhead:
     def _read(self, request: _Request) -> None:
         data = None
         try:
-            data = self._store.read(self._objects[request.number], request.offset, request.size, self._stop)
+            data = self._reader.read(self._objects[request.number], request.offset, request.size, self._stop)
         except Exception:  # any: the samples read for themselves, and raise errors of their own
             request.failed = True
         with self._changed:
@@ -243,7 +252,7 @@ class ReadAhead:
             self._changed.notify_all()
 
 
-def read_spans(store: ObjectStore, objects: list[RemoteObject], spans: list[Span]) -> dict[Span, bytes]:
+def read_spans(reader: RangeReader, objects: list[RemoteObject], spans: list[Span]) -> dict[Span, bytes]:
     """Reads the spans of one sample now, neighbours by one request.
 
     Raises:
@@ -254,7 +263,7 @@ def read_spans(store: ObjectStore, objects: list[RemoteObject], spans: list[Span
     for request, span, _ in _coalesce([(span, 0) for span in spans], _MAX_REQUEST_BYTES):
         by_request.setdefault(id(request), (request, []))[1].append(span)
     for request, own in by_request.values():
-        blob = store.read(objects[request.number], request.offset, request.size)
+        blob = reader.read(objects[request.number], request.offset, request.size)
         for span in own:
             data[span] = blob[span.offset - request.offset :][: span.size]
     return data

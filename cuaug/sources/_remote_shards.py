@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.remote import ObjectStore, ReadAhead, RemoteObject, Span
-from cuaug.remote.read_ahead import read_spans
+from cuaug.remote.read_ahead import RangeReader, read_spans
 from cuaug.sources._index import Index, IndexFormat
 from cuaug.sources._remote_index import load_remote_indexes
 
@@ -22,11 +22,13 @@ class RemoteShards:
     """The remote objects of a source. It pickles, without read-ahead.
 
     Args:
+        store: for opening the objects and making their indexes.
+        reader: for the samples: the store, or a cache before it.
         readahead_bytes: memory of each read-ahead; 0: none.
     """
 
-    def __init__(self, store: ObjectStore, readahead_bytes: int) -> None:
-        self._store, self._readahead_bytes = store, readahead_bytes
+    def __init__(self, store: ObjectStore, reader: RangeReader, readahead_bytes: int) -> None:
+        self._store, self._reader, self._readahead_bytes = store, reader, readahead_bytes
         self._objects: list[RemoteObject] = []
         self._aheads: list[_SourceReadAhead] = []
         renew_after_fork(self._renew)
@@ -35,7 +37,7 @@ class RemoteShards:
         self._aheads = []  # their threads are the parent's
 
     def __reduce__(self) -> Any:
-        return _restore, (self._store, self._readahead_bytes, self._objects)
+        return _restore, (self._store, self._reader, self._readahead_bytes, self._objects)
 
     def open(self, index_format: IndexFormat, urls: Sequence[str]) -> list[Index]:
         """Opens the objects and loads their indexes, as `load_remote_indexes` does."""
@@ -50,7 +52,7 @@ class RemoteShards:
         """Starts requesting the samples of these batches; `sample` then takes them from it, until it is closed."""
         if not self._readahead_bytes:
             return None
-        ahead = _SourceReadAhead(self._store, self._objects, batches, spans, self._readahead_bytes)
+        ahead = _SourceReadAhead(self._reader, self._objects, batches, spans, self._readahead_bytes)
         ahead.owner = self._aheads
         self._aheads.append(ahead)
         return ahead
@@ -64,7 +66,7 @@ class RemoteShards:
         for ahead in list(self._aheads):
             if (data := ahead.take(index)) is not None:
                 return data
-        return read_spans(self._store, self._objects, spans(index))
+        return read_spans(self._reader, self._objects, spans(index))
 
     def read(self, span: Span, sample: Mapping[Span, bytes]) -> bytes:
         """The bytes of a span: those of the sample, if it has them, else by a request.
@@ -73,7 +75,7 @@ class RemoteShards:
             OSError: as of `sample`.
         """
         data = sample.get(span)
-        return self._store.read(self._objects[span.number], span.offset, span.size) if data is None else data
+        return self._reader.read(self._objects[span.number], span.offset, span.size) if data is None else data
 
 
 class _SourceReadAhead(ReadAhead):
@@ -87,7 +89,9 @@ class _SourceReadAhead(ReadAhead):
         super().close()
 
 
-def _restore(store: ObjectStore, readahead_bytes: int, objects: list[RemoteObject]) -> RemoteShards:
-    shards = RemoteShards(store, readahead_bytes)
+def _restore(
+    store: ObjectStore, reader: RangeReader, readahead_bytes: int, objects: list[RemoteObject]
+) -> RemoteShards:
+    shards = RemoteShards(store, reader, readahead_bytes)
     shards._objects = objects
     return shards

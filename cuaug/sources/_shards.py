@@ -67,7 +67,7 @@ def open_shards(
     check_urls(urls, options.protocols)
     store = options.make_store()
     urls = [match for url in urls for match in (_match_urls(url, store) if "*" in url else [url])]
-    remote = RemoteShards(store, options.readahead_bytes)
+    remote = RemoteShards(store, options.make_reader(store), options.readahead_bytes)
     return OpenShards(urls, remote.open(index_format, urls), remote)
 
 

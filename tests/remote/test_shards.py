@@ -277,3 +277,28 @@ def test_a_stuck_server_does_not_hold_up_the_loader(s3, uploaded):
     loader.close()
     assert time.monotonic() - begin < 6
     s3.faults.stuck = 0
+
+
+def test_the_cache_makes_later_epochs_free_of_requests(s3, shards, uploaded, tmp_path):
+    expected = digests(TarShards(shards), shuffle=True)
+    source = remote(s3, uploaded, cache_dir=tmp_path / "blocks")
+    s3.faults.seen.clear()
+    assert digests(source, shuffle=True) == expected
+    assert s3.faults.seen == {"GET": SHARDS}  # a block each
+    s3.faults.seen.clear()
+    assert digests(source, shuffle=True) == expected
+    assert digests(remote(s3, uploaded, cache_dir=tmp_path / "blocks", readahead_bytes=0), shuffle=True) == expected
+    assert s3.faults.seen == {"HEAD": SHARDS}  # of opening it again
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.read(7) == source.read(7) and s3.faults.seen == {"HEAD": SHARDS}
+
+
+def test_the_cache_never_mixes_versions(s3, shards, uploaded, tmp_path):
+    source = remote(s3, uploaded, cache_dir=tmp_path / "blocks")
+    before = source.read(0)
+    for path in sorted(shards.glob("*.tar")):  # each shard becomes the next one
+        s3.put(f"set/train-{(int(path.stem[-2:]) - 1) % SHARDS:02d}.tar", path.read_bytes())
+    assert source.read(0) == before  # of the version that was opened
+    with pytest.raises(OSError, match="has changed since its index was made"):
+        source.read(PER_SHARD)
+    assert remote(s3, uploaded, cache_dir=tmp_path / "blocks").read(0) == TarShards(shards).read(PER_SHARD)

@@ -1,0 +1,272 @@
+"""Blocks of remote objects in a local folder, shared by the processes of a machine and kept after they end.
+
+| file | content |
+|---|---|
+| <digest of URL, size and version>-<number>.block | bytes, CRC-32 of each page of 64 KiB, CRC-32 of name and these |
+| usage | uint64 length of all blocks, CRC-32 of it; flock for changing it |
+| evicting | flock of the one process that removes blocks |
+
+A block gets its name when it is complete. A process that is killed leaves at most a temporary file, which is never read
+and is removed by an eviction ten minutes later.
+
+A writer adds the block's length to `usage` before it writes. The folder is only scanned when `usage` passes the limit,
+or is missing or damaged. The scan then removes the least recently used blocks down to nine tenths of the limit. Other
+processes neither wait for it nor write meanwhile. A block's modification time says when it was last used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import time
+import weakref
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any
+
+from cuaug._runtime.fork import fork_safe_lock
+from cuaug._runtime.trusted_files import Directory
+from cuaug.remote.transport import RemoteObject
+
+__all__ = ["BlockCache"]
+
+log = logging.getLogger("cuaug")
+
+# A request of 1 MiB takes a connection of object storage about 10 ms, less than an answer's latency of 20 to 80 ms.
+# Blocks of 4 MiB would take 40 ms, and with full shuffle transfer 40 times an image of 100 KiB.
+_BLOCK_BYTES = 1 << 20
+# Reading one image then verifies its pages alone, not 1 MiB, which takes a CPU about 1 ms.
+_PAGE_BYTES = 64 << 10
+# Times of use are noted to this precision, since each note makes the file system write.
+_TOUCH_SECONDS = 10
+_ORPHAN_SECONDS = 600
+_EVICTED_DIVISOR = 10
+
+_BLOCK_NAME = re.compile(r"[0-9a-f]{32}-\d+\.block")
+_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{16}\.block")
+_USAGE = Struct("<QI")
+
+
+class BlockCache:
+    """Keeps blocks of remote objects in files of `directory`.
+
+    The lengths of its files stay within `limit_bytes`, and one block more for each thread that writes during an
+    eviction. Faults cost only time: a directory or a file that cannot be written ends the writing, a block that is
+    damaged or cannot be read is missing, and the first of each is logged.
+
+    Args:
+        directory: made if missing, accessible to this user alone.
+        block_bytes: bytes of each block but the object's last.
+
+    Attributes:
+        is_writable: whether further blocks are kept.
+        damaged: blocks whose length or checksums were wrong, or that could not be read.
+        dropped: blocks that were not kept: while others were removed, after the writing has ended, or of objects
+            without a version.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], limit_bytes: int, *, block_bytes: int = _BLOCK_BYTES) -> None:
+        self.path, self.limit_bytes, self.block_bytes = os.fspath(directory), limit_bytes, block_bytes
+        self.damaged = self.dropped = 0
+        self.is_writable = True
+        self._lock = fork_safe_lock()
+        self._directory: Directory | None = None
+        try:
+            self._directory = Directory(self.path, make_mode=0o700)
+        except OSError as error:
+            self._stop_writing(error)
+        else:
+            weakref.finalize(self, os.close, self._directory.fd).atexit = False  # threads may use it at exit
+
+    def __reduce__(self) -> Any:
+        return _make, (self.path, self.limit_bytes, self.block_bytes)
+
+    def read(self, remote: RemoteObject, number: int, start: int, end: int) -> bytes | None:
+        """Reads the bytes from `start` to `end` of a block; None if the block is missing or damaged."""
+        if self._directory is None:
+            return None
+        name, size = self._name(remote, number), self._size(remote, number)
+        first, last = start // _PAGE_BYTES, -(-end // _PAGE_BYTES)
+        try:
+            file = self._directory.open(name, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._count_damaged(error)
+            return None
+        try:
+            status = os.fstat(file)
+            trailer = os.pread(file, _trailer_bytes(size), size)
+            data = os.pread(file, min(size, last * _PAGE_BYTES) - first * _PAGE_BYTES, first * _PAGE_BYTES)
+            is_whole = status.st_size == size + _trailer_bytes(size) and _checksum(name, trailer[:-4]) == trailer[-4:]
+            if not is_whole or _page_checksums(data) != trailer[4 * first : 4 * last]:
+                self._count_damaged(f"{os.path.join(self.path, name)!r} is damaged")
+                return None
+            if time.time() - status.st_mtime > _TOUCH_SECONDS:
+                with contextlib.suppress(OSError):  # of a read-only folder, in which nothing is evicted either
+                    os.utime(file)
+        except OSError as error:
+            self._count_damaged(error)
+            return None
+        finally:
+            os.close(file)
+        return data[start - first * _PAGE_BYTES : end - first * _PAGE_BYTES]
+
+    def write(self, remote: RemoteObject, number: int, data: bytes | memoryview) -> None:
+        """Keeps a block, if there is room or room can be made."""
+        name, size = self._name(remote, number), self._size(remote, number)
+        if self._directory is not None and self.is_writable:
+            try:
+                if self._reserve(size + _trailer_bytes(size)):
+                    checksums = _page_checksums(data)
+                    with self._directory.atomic_write(name, mode=0o600) as file:
+                        file.write(data)
+                        file.write(checksums + _checksum(name, checksums))
+                    return
+            except OSError as error:  # the next eviction corrects the usage
+                self._stop_writing(error)
+        self.count_dropped(1)
+
+    def count_dropped(self, blocks: int) -> None:
+        with self._lock:
+            self.dropped += blocks
+
+    def _size(self, remote: RemoteObject, number: int) -> int:
+        return min(self.block_bytes, remote.size - number * self.block_bytes)
+
+    def _name(self, remote: RemoteObject, number: int) -> str:
+        identity = f"1\0{self.block_bytes}\0{remote.url}\0{remote.size}\0{remote.version}"
+        return f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}-{number}.block"
+
+    def _count_damaged(self, reason: OSError | str) -> None:
+        with self._lock:
+            self.damaged += 1
+            is_first = self.damaged == 1
+        if is_first:
+            log.warning("a cached block of a remote shard is requested again, as further ones will be: %s", reason)
+
+    def _stop_writing(self, error: OSError) -> None:
+        with self._lock:
+            is_first, self.is_writable = self.is_writable, False
+        if is_first:
+            log.warning("remote shards are read without keeping further blocks in %r: %s", self.path, error)
+
+    # --- the limit ---------------------------------------------------------------------------------------------------
+
+    def _reserve(self, size: int) -> bool:
+        """Adds a file's length to the usage; removes other files if needed. Returns whether there is room."""
+        if self._add(size):
+            return True
+        with self._locked("evicting", fcntl.LOCK_EX | fcntl.LOCK_NB) as file:
+            if file is None:
+                return False
+            if not self._add(size):  # another process may just have removed some
+                self._evict(size)
+                return self._add(size)
+        return True
+
+    def _add(self, size: int, *, is_forced: bool = False) -> bool:
+        """Changes the usage by `size`, within the limit unless forced."""
+        with self._locked("usage", fcntl.LOCK_EX) as file:
+            assert file is not None
+            total = max(0, self._usage(file) + size)
+            if total > self.limit_bytes and not is_forced:
+                return False
+            _write_usage(file, total)
+            return True
+
+    def _usage(self, file: int) -> int:
+        """Reads the locked file; counts the folder's files and writes it, if it is new or damaged."""
+        record = os.pread(file, _USAGE.size, 0)
+        if len(record) == _USAGE.size:
+            total, checksum = _USAGE.unpack(record)
+            if zlib.crc32(record[:8]) == checksum:
+                return int(total)
+        total = sum(length for _, length, _ in self._scan())
+        _write_usage(file, total)
+        return total
+
+    def _evict(self, size: int) -> None:
+        """Removes the least recently used blocks, and makes room for `size` bytes."""
+        with self._locked("usage", fcntl.LOCK_EX) as file:
+            assert file is not None
+            before = self._usage(file)
+        files = sorted(self._scan())
+        total = sum(length for _, length, _ in files)
+        target = self.limit_bytes - max(size, self.limit_bytes // _EVICTED_DIVISOR)
+        orphaned_before = time.time() - _ORPHAN_SECONDS
+        for used, length, name in files:
+            is_temporary = name.startswith(".")
+            if used < orphaned_before if is_temporary else total > target:
+                with contextlib.suppress(FileNotFoundError):  # the user may delete files
+                    os.unlink(name, dir_fd=self._fd)
+                total -= length
+        self._add(total - before, is_forced=True)  # a difference: others may have changed the usage meanwhile
+
+    def _scan(self) -> Iterator[tuple[float, int, str]]:
+        """Yields time of use, length and name of each block and temporary file."""
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if _BLOCK_NAME.fullmatch(entry.name) or _TEMPORARY_NAME.fullmatch(entry.name):
+                        with contextlib.suppress(FileNotFoundError):  # a temporary file gets its name
+                            status = entry.stat(follow_symlinks=False)
+                            yield status.st_mtime, status.st_size, entry.name
+        finally:
+            os.close(folder)
+
+    @property
+    def _fd(self) -> int:
+        assert self._directory is not None
+        return self._directory.fd
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, operation: int) -> Iterator[int | None]:
+        """Locks a file against all threads and processes, and yields it; None if another has it.
+
+        flock belongs to an open file description, so the file is opened each time. The system releases the lock if the
+        process is killed.
+        """
+        assert self._directory is not None
+        file = self._directory.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
+        is_locked = False
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, operation)
+                is_locked = True
+            yield file if is_locked else None
+        finally:
+            if is_locked:
+                fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may hold a copy, so closing is not enough
+            os.close(file)
+
+
+def _write_usage(file: int, total: int) -> None:
+    packed = total.to_bytes(8, "little")
+    os.pwrite(file, _USAGE.pack(total, zlib.crc32(packed)), 0)
+
+
+def _trailer_bytes(size: int) -> int:
+    return 4 * (-(-size // _PAGE_BYTES) + 1)
+
+
+def _page_checksums(data: bytes | memoryview) -> bytes:
+    view = memoryview(data)
+    return b"".join(
+        zlib.crc32(view[at : at + _PAGE_BYTES]).to_bytes(4, "little") for at in range(0, len(view), _PAGE_BYTES)
+    )
+
+
+def _checksum(name: str, checksums: bytes) -> bytes:
+    """Checksum of the page checksums; it covers the name, so that a renamed file is no other block."""
+    return zlib.crc32(checksums, zlib.crc32(name.encode())).to_bytes(4, "little")
+
+
+def _make(path: str, limit_bytes: int, block_bytes: int) -> BlockCache:
+    return BlockCache(path, limit_bytes, block_bytes=block_bytes)

@@ -1,0 +1,334 @@
+"""The disk cache of remote shards: right bytes whatever happens to its files, few requests, a kept limit."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cuaug import ArgumentError
+from cuaug._runtime.trusted_files import Directory
+from cuaug.remote import RemoteObject, RemoteOptions
+from cuaug.remote.block_cache import BlockCache
+from cuaug.remote.cached_reader import CachedReader
+
+BLOCK = 100_000  # two pages
+DATA = random.Random(1).randbytes(7 * BLOCK + 12_345)
+REMOTE = RemoteObject("s3://photos/a.tar", len(DATA), "etag")
+
+
+class Store:
+    """An object store in memory, which counts its requests."""
+
+    connections = 4
+
+    def __init__(self, *, seconds: float = 0.0) -> None:
+        self.requests: list[tuple[int, int]] = []
+        self.seconds = seconds
+        self.error: OSError | None = None
+
+    def read(self, remote, offset, size, stop=None) -> bytes:
+        self.requests.append((offset, size))
+        time.sleep(self.seconds)
+        if self.error:
+            raise self.error
+        return DATA[offset : offset + size]
+
+
+def make(folder: Path, *, limit: int = 1 << 30, **arguments) -> tuple[Store, CachedReader]:
+    store = Store(**arguments)
+    return store, CachedReader(store, BlockCache(folder, limit, block_bytes=BLOCK))
+
+
+def read_all(reader: CachedReader) -> None:
+    assert reader.read(REMOTE, 0, len(DATA)) == DATA
+
+
+def blocks(folder: Path) -> list[Path]:
+    """The blocks, by number; no temporary files."""
+    return sorted(folder.glob("[!.]*.block"), key=lambda path: int(path.stem.partition("-")[2]))
+
+
+def length(folder: Path) -> int:
+    """The length of all blocks and temporary files, some of which may go meanwhile."""
+    total = 0
+    for path in folder.iterdir():
+        if path.suffix == ".block":
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+    return total
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    limit=st.sampled_from([BLOCK + 100, 3 * BLOCK, 6 * BLOCK, 20 * BLOCK]),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from([0, 1]),
+            st.sampled_from(["read", "read", "read", "truncate", "damage", "delete", "restart"]),
+            st.integers(0, len(DATA) - 1),
+            st.sampled_from([1, 300, BLOCK, 3 * BLOCK]),
+        ),
+        max_size=25,
+    ),
+)
+def test_any_reads_evictions_and_damage(tmp_path_factory, limit, steps):
+    """Two caches on one folder return the object's bytes, and their files stay within the limit."""
+    folder = tmp_path_factory.mktemp("cache")
+    readers = [make(folder, limit=limit)[1] for _ in range(2)]
+    for which, action, offset, size in steps:
+        files = blocks(folder)
+        if action == "read":
+            size = min(size, len(DATA) - offset)
+            assert readers[which].read(REMOTE, offset, size) == DATA[offset : offset + size]
+        elif action == "restart":
+            readers[which] = make(folder, limit=limit)[1]
+        elif files:
+            file = files[offset % len(files)]
+            if action == "delete":
+                file.unlink()
+            elif action == "truncate":
+                os.truncate(file, offset % file.stat().st_size)
+            else:
+                data = bytearray(file.read_bytes() or b"0")
+                data[offset % len(data)] ^= 1 << offset % 8
+                file.write_bytes(data)
+        assert length(folder) <= limit
+    assert all(reader.cache.is_writable for reader in readers)
+
+
+def test_only_missing_blocks_are_requested_once(tmp_path):
+    store, reader = make(tmp_path)
+    assert reader.read(REMOTE, 3 * BLOCK + 5, 10) == DATA[3 * BLOCK + 5 :][:10]
+    assert store.requests == [(3 * BLOCK, BLOCK)]
+    read_all(reader)
+    assert store.requests[1:] == [(0, 3 * BLOCK), (4 * BLOCK, len(DATA) - 4 * BLOCK)]  # neighbours together
+    other_store, other = make(tmp_path)
+    read_all(other)
+    read_all(pickle.loads(pickle.dumps(other)))
+    assert not other_store.requests and not other.cache.damaged
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", "longer", "bytes", "checksum", "renamed"])
+def test_damaged_blocks_are_requested_again(tmp_path, kind, caplog):
+    _, first = make(tmp_path)
+    read_all(first)
+    file, other = blocks(tmp_path)[2:4]
+    data = bytearray(file.read_bytes())
+    data[-1 if kind == "checksum" else 70_000] ^= 1
+    content = {"truncated": data[:-1], "empty": b"", "longer": file.read_bytes() + b"0", "renamed": other.read_bytes()}
+    file.write_bytes(content.get(kind, data))
+    store, reader = make(tmp_path)
+    with caplog.at_level(logging.WARNING, "cuaug"):
+        read_all(reader)
+    assert store.requests == [(2 * BLOCK, BLOCK)] and reader.cache.damaged
+    assert caplog.text.count("requested again") == 1 and file.name in caplog.text
+    read_all(reader)
+    assert len(store.requests) == 1
+
+
+def test_another_version_is_another_block(tmp_path):
+    store, reader = make(tmp_path)
+    read_all(reader)
+    for other in (REMOTE._replace(version="new"), REMOTE._replace(url="s3://b"), REMOTE._replace(size=len(DATA) - 1)):
+        before = len(store.requests)
+        reader.read(other, 0, 10)
+        assert len(store.requests) == before + 1
+
+
+def test_objects_without_a_version_are_not_cached(tmp_path, caplog):
+    store, reader = make(tmp_path)
+    for _ in range(2):
+        assert reader.read(REMOTE._replace(version=""), 10, 20) == DATA[10:30]
+    assert store.requests == [(10, 20)] * 2 and not blocks(tmp_path) and reader.cache.dropped == 2
+    assert caplog.text.count("is not cached") == 1
+
+
+def test_the_least_recently_used_go_first(tmp_path):
+    _, reader = make(tmp_path, limit=8 * BLOCK + 1000)
+    read_all(reader)
+    assert length(tmp_path) == reader.cache._usage(os.open(tmp_path / "usage", os.O_RDONLY))
+    for i, path in enumerate(blocks(tmp_path)):
+        os.utime(path, (1000 + i, 1000 + i))
+    reader.read(REMOTE, 0, 1)  # block 0 is now the latest
+    reader.read(REMOTE._replace(version="2"), 0, BLOCK)
+    kept = [path.stem.partition("-")[2] for path in blocks(tmp_path)]
+    assert kept == ["0", "0", "2", "3", "4", "5", "6", "7"] and length(tmp_path) <= 8 * BLOCK + 1000
+
+
+def test_the_folder_is_seldom_scanned(tmp_path, monkeypatch):
+    _, reader = make(tmp_path, limit=40 * BLOCK)
+    reader.read(REMOTE, 0, 1)
+    scans = []
+    scan = BlockCache._scan
+    monkeypatch.setattr(BlockCache, "_scan", lambda self: scans.append(1) or scan(self))
+    for i in range(200):
+        reader.read(REMOTE._replace(version=str(i)), 0, 1)
+    assert 160 // 4 <= len(scans) <= 160 // 3 and length(tmp_path) <= 40 * BLOCK  # a tenth is four blocks
+
+
+def test_a_lost_usage_file_is_counted_anew(tmp_path):
+    _, reader = make(tmp_path, limit=4 * BLOCK)
+    read_all(reader)
+    for content in (b"", b"damaged     "):
+        (tmp_path / "usage").write_bytes(content)
+        for i in range(6):
+            reader.read(REMOTE._replace(version=f"{content!r}{i}"), 0, 1)
+            assert length(tmp_path) <= 4 * BLOCK
+
+
+def test_threads_share_requests(tmp_path):
+    store, reader = make(tmp_path, seconds=0.05)
+    with ThreadPoolExecutor(8) as pool:
+        offsets = [BLOCK * (i % 2) + i for i in range(8)]
+        assert list(pool.map(lambda at: reader.read(REMOTE, at, 100), offsets)) == [DATA[i : i + 100] for i in offsets]
+    assert sorted(store.requests) == [(0, BLOCK), (BLOCK, BLOCK)]
+
+
+def test_failures_are_each_threads_own(tmp_path):
+    store, reader = make(tmp_path, seconds=0.05)
+    store.error = OSError("no connection")
+    with ThreadPoolExecutor(4) as pool:
+        errors = [pool.submit(reader.read, REMOTE, i, 10).exception(10) for i in range(4)]
+    assert [str(error) for error in errors] == ["no connection"] * 4 and not reader._requested
+    store.error = None
+    read_all(reader)
+
+
+def test_a_stopped_thread_does_not_wait(tmp_path):
+    store, reader = make(tmp_path, seconds=1.0)
+    stop = threading.Event()
+    stop.set()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(reader.read, REMOTE, 0, 10)
+        while not store.requests:
+            time.sleep(0.001)
+        with pytest.raises(OSError, match="was stopped"):
+            reader.read(REMOTE, 0, 10, stop)
+        assert not first.done() and first.result() == DATA[:10]
+
+
+@pytest.mark.parametrize("kind", ["full", "file", "others", "deleted"])
+def test_a_folder_that_cannot_be_written(tmp_path, kind, monkeypatch, caplog):
+    folder = tmp_path / "cache"
+    store, reader = make(folder)
+    reader.read(REMOTE, 0, 1)
+    if kind == "full":
+
+        def write(*_, **__):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(Directory, "atomic_write", write)
+    else:
+        for path in folder.iterdir():
+            path.unlink()
+        if kind == "others":
+            folder.chmod(0o777)
+        else:
+            folder.rmdir()
+        if kind == "file":
+            folder.write_text("mine")
+        if kind != "deleted":
+            store, reader = make(folder)
+    store.requests.clear()
+    for _ in range(2):
+        assert reader.read(REMOTE, 5, 2 * BLOCK) == DATA[5:][: 2 * BLOCK]
+    assert store.requests[-1] == (5, 2 * BLOCK)  # no whole blocks, which would be read again and again
+    assert reader.cache.dropped >= 3 and caplog.text.count("without keeping further blocks") == 1
+    if kind == "full":
+        assert reader.read(REMOTE, 0, 1) == DATA[:1] and store.requests[-1] == (5, 2 * BLOCK)  # what is kept is used
+
+
+WRITER = """
+import random, sys
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from tests.remote.test_block_cache import BLOCK, DATA, REMOTE, make
+_, reader = make(Path({folder!r}), limit=5 * BLOCK)
+draw = random.Random({seed})
+for _ in range({reads}):
+    at = draw.randrange(len(DATA) - 300)
+    assert reader.read(REMOTE, at, 300) == DATA[at : at + 300]
+assert reader.cache.is_writable and not reader.cache.damaged
+"""
+
+
+def start(folder: Path, *, seed: int, reads: int) -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).parents[2])
+    code = WRITER.format(root=root, folder=str(folder), seed=seed, reads=reads)
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
+def test_two_processes_write_and_evict(tmp_path):
+    processes = [start(tmp_path, seed=seed, reads=300) for seed in range(2)]
+    while any(process.poll() is None for process in processes):
+        assert length(tmp_path) <= 7 * BLOCK  # the limit, and one block for each writer
+    assert [process.wait() for process in processes] == [0, 0]
+    assert length(tmp_path) <= 5 * BLOCK + 1000
+
+
+def test_a_killed_writer_leaves_no_half_block(tmp_path):
+    """Processes that write and evict are killed at 30 moments."""
+    for i in range(30):
+        pid = os.fork()
+        if not pid:  # the child
+            _, reader = make(tmp_path, limit=40 * BLOCK)
+            for j in itertools.count():
+                reader.read(REMOTE._replace(version=f"{i} {j}"), 0, BLOCK)
+        time.sleep(0.005 + 0.001 * i)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    store, reader = make(tmp_path, limit=40 * BLOCK)
+    kept = 0
+    for i, j in itertools.product(range(30), range(500)):
+        data = reader.cache.read(REMOTE._replace(version=f"{i} {j}"), 0, 0, BLOCK)
+        assert data in (None, DATA[:BLOCK])
+        kept += data is not None
+    assert kept and not reader.cache.damaged
+    assert length(tmp_path) <= 70 * BLOCK  # a killed writer may leave one block that is not counted
+    read_all(reader)
+    assert reader.cache.is_writable and not reader.cache.dropped
+
+
+def test_a_half_written_block_is_not_used(tmp_path):
+    pid = os.fork()
+    if not pid:
+        os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        make(tmp_path)[1].read(REMOTE, 0, 1)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    (orphan,) = tmp_path.glob("*.block")
+    assert orphan.name.startswith(".")
+    store, reader = make(tmp_path, limit=3 * BLOCK)
+    assert reader.read(REMOTE, 0, 1) == DATA[:1] and store.requests == [(0, BLOCK)]
+    os.utime(orphan, (1000, 1000))
+    read_all(reader)
+    assert not orphan.exists() and length(tmp_path) <= 3 * BLOCK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cache_dir": "s3://bucket/cache"}, "cache_dir must be a local folder"),
+        ({"cache_dir": 3}, "cache_dir must be a local folder"),
+        ({"cache_bytes": 1 << 20}, "cache_bytes must be an integer of at least"),
+    ],
+)
+def test_arguments(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        RemoteOptions(**arguments)
