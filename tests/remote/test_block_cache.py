@@ -211,7 +211,7 @@ def test_failures_are_each_threads_own(tmp_path):
 
 
 def test_a_stopped_thread_does_not_wait(tmp_path):
-    store, reader = make(tmp_path, seconds=1.0)
+    store, reader = make(tmp_path, seconds=0.4)
     stop = threading.Event()
     stop.set()
     with ThreadPoolExecutor(1) as pool:
@@ -275,7 +275,7 @@ def start(folder: Path, *, seed: int, reads: int) -> subprocess.Popen[bytes]:
 
 
 def test_two_processes_write_and_evict(tmp_path):
-    processes = [start(tmp_path, seed=seed, reads=300) for seed in range(2)]
+    processes = [start(tmp_path, seed=seed, reads=1000) for seed in range(2)]
     while any(process.poll() is None for process in processes):
         assert length(tmp_path) <= 7 * BLOCK  # the limit, and one block for each writer
     assert [process.wait() for process in processes] == [0, 0]
@@ -293,7 +293,7 @@ def test_a_killed_writer_leaves_no_half_block(tmp_path):
         time.sleep(0.005 + 0.001 * i)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    store, reader = make(tmp_path, limit=40 * BLOCK)
+    _, reader = make(tmp_path, limit=40 * BLOCK)
     kept = 0
     for i, j in itertools.product(range(30), range(500)):
         data = reader.cache.read(REMOTE._replace(version=f"{i} {j}"), 0, 0, BLOCK)
