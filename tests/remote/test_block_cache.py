@@ -74,6 +74,11 @@ def length(folder: Path) -> int:
     return total
 
 
+def usage(reader: CachedReader) -> int:
+    with open(Path(reader.cache.path) / "usage", "rb") as file:
+        return reader.cache._usage(file.fileno())
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     limit=st.sampled_from([BLOCK + 100, 3 * BLOCK, 6 * BLOCK, 20 * BLOCK]),
@@ -103,7 +108,7 @@ def test_any_reads_evictions_and_damage(tmp_path_factory, limit, steps):
             if action == "delete":
                 file.unlink()
             elif action == "truncate":
-                os.truncate(file, offset % file.stat().st_size)
+                os.truncate(file, offset % max(1, file.stat().st_size))
             else:
                 data = bytearray(file.read_bytes() or b"0")
                 data[offset % len(data)] ^= 1 << offset % 8
@@ -162,7 +167,7 @@ def test_objects_without_a_version_are_not_cached(tmp_path, caplog):
 def test_the_least_recently_used_go_first(tmp_path):
     _, reader = make(tmp_path, limit=8 * BLOCK + 1000)
     read_all(reader)
-    assert length(tmp_path) == reader.cache._usage(os.open(tmp_path / "usage", os.O_RDONLY))
+    assert length(tmp_path) == usage(reader)
     for i, path in enumerate(blocks(tmp_path)):
         os.utime(path, (1000 + i, 1000 + i))
     reader.read(REMOTE, 0, 1)  # block 0 is now the latest
@@ -180,6 +185,30 @@ def test_the_folder_is_seldom_scanned(tmp_path, monkeypatch):
     for i in range(200):
         reader.read(REMOTE._replace(version=str(i)), 0, 1)
     assert 160 // 4 <= len(scans) <= 160 // 3 and length(tmp_path) <= 40 * BLOCK  # a tenth is four blocks
+
+
+def test_one_thread_evicts_at_a_time(tmp_path, monkeypatch):
+    """Threads and processes alike: a lock file decides."""
+    _, first = make(tmp_path, limit=4 * BLOCK)
+    store, second = make(tmp_path, limit=4 * BLOCK)
+    first.read(REMOTE, 0, 4 * BLOCK)
+    scan, begun, may_end = BlockCache._scan, threading.Event(), threading.Event()
+
+    def slow(self):
+        assert not begun.is_set()
+        begun.set()
+        assert may_end.wait(10)
+        return scan(self)
+
+    monkeypatch.setattr(BlockCache, "_scan", slow)
+    with ThreadPoolExecutor(1) as pool:
+        evicting = pool.submit(first.read, REMOTE, 5 * BLOCK, BLOCK)
+        assert begun.wait(10)
+        assert second.read(REMOTE, 6 * BLOCK, BLOCK) == DATA[6 * BLOCK :][:BLOCK]  # does not wait
+        may_end.set()
+        assert evicting.result() == DATA[5 * BLOCK :][:BLOCK]
+    assert (first.cache.dropped, second.cache.dropped) == (0, 1) and second.cache.is_writable
+    assert length(tmp_path) <= 4 * BLOCK
 
 
 def test_a_lost_usage_file_is_counted_anew(tmp_path):
@@ -259,27 +288,46 @@ import random, sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from tests.remote.test_block_cache import BLOCK, DATA, REMOTE, make
-_, reader = make(Path({folder!r}), limit=5 * BLOCK)
+_, reader = make(Path({folder!r}), limit={limit})
 draw = random.Random({seed})
 for _ in range({reads}):
     at = draw.randrange(len(DATA) - 300)
-    assert reader.read(REMOTE, at, 300) == DATA[at : at + 300]
+    assert reader.read(REMOTE._replace(version={version!r}), at, 300) == DATA[at : at + 300]
 assert reader.cache.is_writable and not reader.cache.damaged
 """
 
 
-def start(folder: Path, *, seed: int, reads: int) -> subprocess.Popen[bytes]:
+def start(folder: Path, *, seed: int, reads: int, limit: int, version: str) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).parents[2])
-    code = WRITER.format(root=root, folder=str(folder), seed=seed, reads=reads)
+    code = WRITER.format(root=root, folder=str(folder), seed=seed, reads=reads, limit=limit, version=version)
     return subprocess.Popen([sys.executable, "-c", code])
 
 
 def test_two_processes_write_and_evict(tmp_path):
-    processes = [start(tmp_path, seed=seed, reads=1000) for seed in range(2)]
+    processes = [start(tmp_path, seed=seed, reads=1000, limit=5 * BLOCK, version="etag") for seed in range(2)]
     while any(process.poll() is None for process in processes):
         assert length(tmp_path) <= 7 * BLOCK  # the limit, and one block for each writer
     assert [process.wait() for process in processes] == [0, 0]
     assert length(tmp_path) <= 5 * BLOCK + 1000
+
+
+def test_two_processes_count_each_block(tmp_path):
+    """Blocks of different objects, which only the lock keeps from being counted at the same moment."""
+    _, reader = make(tmp_path)
+    gates = [os.pipe() for _ in range(2)]
+    children = []
+    for child, (gate, _) in enumerate(gates):
+        pid = os.fork()
+        if not pid:
+            os.read(gate, 1)
+            for i in range(400):
+                reader.cache.write(RemoteObject("s3://a", 10, f"{child} {i}"), 0, b"0123456789")
+            os._exit(reader.cache.dropped)
+        children.append(pid)
+    for _, gate in gates:
+        os.write(gate, b"1")
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
+    assert usage(reader) == length(tmp_path) == 800 * 18
 
 
 def test_a_killed_writer_leaves_no_half_block(tmp_path):
