@@ -71,7 +71,7 @@ class BlockCache:
     """
 
     def __init__(self, directory: str | os.PathLike[str], limit_bytes: int, *, block_bytes: int = _BLOCK_BYTES) -> None:
-        self.path, self.limit_bytes, self.block_bytes = os.fspath(directory), limit_bytes, block_bytes
+        self.path, self.limit_bytes, self.block_bytes = os.path.abspath(directory), limit_bytes, block_bytes
         self.damaged = self.dropped = 0
         self.is_writable = True
         self._lock = fork_safe_lock()

@@ -52,7 +52,8 @@ class RemoteOptions:
         integer("cache_bytes", self.cache_bytes, _MIN_CACHE_BYTES)
         seconds("timeout_seconds", self.timeout_seconds)
         folder = self.cache_dir
-        if folder is not None and (not isinstance(folder, (str, os.PathLike)) or is_url(os.fspath(folder))):
+        is_path = isinstance(folder, (str, os.PathLike)) and folder != "" and not is_url(os.fspath(folder))
+        if folder is not None and not is_path:
             raise ArgumentError(f"cache_dir must be a local folder or None, not {folder!r}")
 
     def make_store(self) -> ObjectStore:

@@ -311,6 +311,11 @@ def test_two_processes_write_and_evict(tmp_path):
     assert length(tmp_path) <= 5 * BLOCK + 1000
 
 
+def write_usage_slowly(*arguments, write=block_cache._write_usage):
+    time.sleep(0.001)
+    write(*arguments)
+
+
 def test_two_processes_count_each_block(tmp_path):
     """Blocks of different objects, which only the lock keeps from being counted at the same moment."""
     _, reader = make(tmp_path)
@@ -319,8 +324,7 @@ def test_two_processes_count_each_block(tmp_path):
     for child, (gate, _) in enumerate(gates):
         pid = os.fork()
         if not pid:
-            write = block_cache._write_usage
-            block_cache._write_usage = lambda *arguments: time.sleep(0.001) or write(*arguments)
+            block_cache._write_usage = write_usage_slowly
             os.read(gate, 1)
             for i in range(50):
                 reader.cache.write(RemoteObject("s3://a", 10, f"{child} {i}"), 0, b"0123456789")
@@ -376,6 +380,7 @@ def test_a_half_written_block_is_not_used(tmp_path):
     [
         ({"cache_dir": "s3://bucket/cache"}, "cache_dir must be a local folder"),
         ({"cache_dir": 3}, "cache_dir must be a local folder"),
+        ({"cache_dir": ""}, "cache_dir must be a local folder"),
         ({"cache_bytes": 1 << 20}, "cache_bytes must be an integer of at least"),
     ],
 )
