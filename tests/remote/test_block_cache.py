@@ -304,7 +304,7 @@ def start(folder: Path, *, seed: int, reads: int, limit: int, version: str) -> s
 
 
 def test_two_processes_write_and_evict(tmp_path):
-    processes = [start(tmp_path, seed=seed, reads=1000, limit=5 * BLOCK, version="etag") for seed in range(2)]
+    processes = [start(tmp_path, seed=seed, reads=300, limit=5 * BLOCK, version="etag") for seed in range(2)]
     while any(process.poll() is None for process in processes):
         assert length(tmp_path) <= 7 * BLOCK  # the limit, and one block for each writer
     assert [process.wait() for process in processes] == [0, 0]
