@@ -71,8 +71,9 @@ if ((DRY)); then
 else
     export CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$TMP/kernels} CUAUG_REQUIRE_CUDA=1
 fi
-TEST+=(-p no:cacheprovider --continue-on-collection-errors --tb=short -r fE -m cuda)
+TEST+=(-p no:cacheprovider --continue-on-collection-errors --tb=short -r fE)
 "$PYTHON" -c 'import pytest_timeout' 2>/dev/null && TEST+=(--timeout 120)
+ALONE=("${TEST[@]}" -m "cuda and fills_gpu") TEST+=(-m "cuda and not fills_gpu")
 WORKERS=$("$PYTHON" -c 'import os; print(max(1, min(10, len(os.sched_getaffinity(0)) - 2)))')
 ((DRY)) || { "$PYTHON" -c 'import xdist' 2>/dev/null && TEST+=(-n "$WORKERS"); }
 
@@ -157,6 +158,7 @@ stage_smoke() {
 stage_tests() { # the lowest layer first
     room kernels tests/cuda/test_kernels.py tests/properties
     room decoder tests/cuda/test_decoding.py tests/codec
+    ((DRY)) || SHOW=5 step "tests: full memory" 60 0 env CUAUG_FAILURES="$OUT/failures.txt" "${ALONE[@]}" tests/cuda
     room loader tests/cuda tests/loader --ignore=tests/cuda/test_kernels.py --ignore=tests/cuda/test_decoding.py
     room rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/codec --ignore=tests/loader
 }

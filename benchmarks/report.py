@@ -44,8 +44,8 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
-        # CUAUG_COMMIT names the commit of a copy without history.
-        "commit": _git("rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
+        # CUAUG_COMMIT names the commit of a copy without its history.
+        "commit": os.environ.get("CUAUG_COMMIT") or _git("rev-parse", "HEAD"),
         # Results do not count: the same command may just have written some.
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", ":!benchmarks/results")),
         "machine": {

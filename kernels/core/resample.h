@@ -29,7 +29,8 @@ DEVICE bool all_inside(const Sample& sample, const Span* rows) {
 DEVICE Span span_union(const Axis& axis, int begin, const Span* spans, int count) {
     const int sum_one = axis.start + axis.step * begin, other = sum_one + axis.step * (count - 1);
     const bool plain = min(sum_one, other) >= axis.seen_low && max(sum_one, other) < axis.seen_high;
-    int first = 2147483647, end = -2147483647;
+    // Their difference is no overflow: NVRTC 13.0 subtracts before it compares, and made two columns of none.
+    int first = 1 << 30, end = -(1 << 30);
     for (int i = 0; i < count; i += plain ? max(count - 1, 1) : 1) {
         if (spans[i].count == 0) continue;
         first = min(first, spans[i].first);

@@ -18,8 +18,9 @@ from tests.loader.pictures import Bytes, photo
 
 pytestmark = pytest.mark.cuda
 
-# The engines' inverse DCT, chroma filter and colour conversion round differently: rarely, by a few levels.
-MAX_LEVELS, MEAN_LEVELS = 8, 0.6
+# The engines' inverse DCT, chroma filter and colour conversion round differently. An H200 differs by 0.70 levels on
+# average and 5 at most, with 4:2:0.
+MAX_LEVELS, MEAN_LEVELS = 8, 0.75
 
 
 def jpeg(image: np.ndarray, **options) -> bytes:
@@ -205,6 +206,7 @@ def test_a_damaged_neighbour_in_mixed_company(load_hint, legacy_batch):
                 assert_close(got.cpu().numpy(), want.cpu().numpy(), name)
 
 
+@pytest.mark.fills_gpu
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
 def test_memory_that_torch_caches_does_not_move_decoding_to_the_cpu(load_hint):
     """nvJPEG allocates outside of torch: it fails where torch's cache holds the memory, until that is emptied."""
@@ -218,7 +220,8 @@ def test_memory_that_torch_caches_does_not_move_decoding_to_the_cpu(load_hint):
     hoard = torch.empty(free - (32 << 20), dtype=torch.uint8, device="cuda")
     del hoard  # stays in torch's cache
     try:
-        assert decoder.decode_batch(large, slots, stream.cuda_stream) == [None] * 8, decoder.cause
+        outcomes = decoder.decode_batch(large, slots, stream.cuda_stream)
+        assert [type(outcome) for outcome in outcomes] == [type(None)] * 8, decoder.cause
         stream.synchronize()
     finally:
         torch.cuda.empty_cache()
