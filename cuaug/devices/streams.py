@@ -7,6 +7,7 @@ for a graph capture, may get the stream that a loader decodes on.
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import torch
 
@@ -29,9 +30,16 @@ def acquire(device: torch.device) -> torch.cuda.ExternalStream:
         handle = unused.pop()
     except IndexError:
         handle = _create(device.index)
-    stream = torch.cuda.ExternalStream(handle, device=device)
-    weakref.finalize(stream, unused.append, handle).atexit = False
+    stream: Any = torch.cuda.ExternalStream(handle, device=device)
+    # No weak reference to the stream itself: torch 2.11 frees streams without clearing those, and the interpreter then
+    # crashes at its exit.
+    stream.lease = _Lease()
+    weakref.finalize(stream.lease, unused.append, handle).atexit = False
     return stream
+
+
+class _Lease:
+    """Lives as long as the stream that holds it."""
 
 
 def _create(device_id: int) -> int:

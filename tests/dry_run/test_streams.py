@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
 from cuaug.devices import streams
@@ -20,6 +22,7 @@ def test_released_streams_are_used_again(monkeypatch):
     devices = [torch.device("cuda", index) for index in (0, 1)]
     first, second, other = streams.acquire(devices[0]), streams.acquire(devices[0]), streams.acquire(devices[1])
     assert [stream.cuda_stream for stream in (first, second, other)] == [1, 2, 103]
+    assert not weakref.getweakrefcount(second), "torch does not clear weak references to its streams"
     del first, other
     third, fourth = streams.acquire(devices[0]), streams.acquire(devices[0])
     assert [third.cuda_stream, fourth.cuda_stream, streams.acquire(devices[1]).cuda_stream] == [1, 4, 103]
