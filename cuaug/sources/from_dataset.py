@@ -19,7 +19,7 @@ from cuaug.sources._labels import Classes, encode_text, parse_label_fields
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._subset_concat import leaf_datasets
 
-__all__ = ["FromDataset", "class_names"]
+__all__ = ["FromDataset", "choose_class_names"]
 
 
 class FromDataset(ReprMixin):
@@ -98,11 +98,8 @@ class FromDataset(ReprMixin):
         self.dataset = dataset
         self._name = type(dataset).__name__
         self._lock: PerProcess[Any] = PerProcess(threading.Lock if lock else contextlib.nullcontext)
-        fields, is_dict = parse_label_fields(label)
-        field = fields[0] if len(fields) == 1 and not is_dict else None
-        self.classes = class_names(dataset, field) if classes == "auto" else None if classes is None else list(classes)
-        names = None if classes is None else self.classes
-        self._converter = ItemConverter(self._name, image, label, tensor_layout, names, mode)
+        self.classes = choose_class_names(dataset, label, classes)
+        self._converter = ItemConverter(self._name, image, label, tensor_layout, self.classes, mode)
         self.mode = self._converter.mode
 
     def __len__(self) -> int:
@@ -140,7 +137,15 @@ class FromDataset(ReprMixin):
         return cache_key(paths, *options) if paths else fingerprint("cache_key", *options)
 
 
-def class_names(dataset: Any, field: str | None) -> list[str] | None:
+def choose_class_names(dataset: Any, label: str | Sequence[str] | None, classes: Classes) -> list[str] | None:
+    """The names of the labels 0, 1, ...: the given ones, or with "auto" the Dataset's own for its one label."""
+    if classes != "auto":
+        return None if classes is None else list(classes)
+    fields, is_dict = parse_label_fields(label)
+    return _class_names(dataset, fields[0] if len(fields) == 1 and not is_dict else None)
+
+
+def _class_names(dataset: Any, field: str | None) -> list[str] | None:
     """The class names that all innermost Datasets have in common.
 
     Args:

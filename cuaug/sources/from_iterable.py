@@ -16,9 +16,9 @@ from cuaug.errors import ArgumentError, SourceError
 from cuaug.sampling.rng import SampleRNG
 from cuaug.sources._fingerprint import fingerprint
 from cuaug.sources._items import ItemConverter
-from cuaug.sources._labels import Classes, parse_label_fields
+from cuaug.sources._labels import Classes
 from cuaug.sources._repr import ReprMixin
-from cuaug.sources.from_dataset import class_names
+from cuaug.sources.from_dataset import choose_class_names
 
 __all__ = ["FromIterable"]
 
@@ -89,11 +89,8 @@ class FromIterable(ReprMixin):
         self._length = integer("length", length, 1)
         self.shuffle_buffer = integer("shuffle_buffer", shuffle_buffer, 0)
         self._name = type(dataset).__name__
-        fields, is_dict = parse_label_fields(label)
-        field = fields[0] if len(fields) == 1 and not is_dict else None
-        self.classes = class_names(dataset, field) if classes == "auto" else None if classes is None else list(classes)
-        names = None if classes is None else self.classes
-        self._converter = ItemConverter(self._name, image, label, tensor_layout, names, mode)
+        self.classes = choose_class_names(dataset, label, classes)
+        self._converter = ItemConverter(self._name, image, label, tensor_layout, self.classes, mode)
         self.mode = self._converter.mode
         self._has_warned = False
         self._stream: _Stream | None = None
