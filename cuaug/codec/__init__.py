@@ -2,10 +2,10 @@
 
 | file                                                      | `CpuDecoder` | `CudaDecoder`             |
 |-----------------------------------------------------------|--------------|---------------------------|
-| JPEG or MPO, 1 or 3 components                            | nvImageCodec | nvImageCodec, on the GPU  |
+| gray or YCbCr JPEG or MPO                                 | nvImageCodec | nvImageCodec, on the GPU  |
 | PNG or WebP, upright, one frame                           | nvImageCodec | nvImageCodec, on the CPU  |
 | TIFF, JPEG 2000, BMP, PPM/PGM/PBM, GIF, AVIF              | Pillow       | Pillow                    |
-| CMYK JPEG; animated PNG or WebP, or one rotated by EXIF   | Pillow       | Pillow                    |
+| CMYK or RGB JPEG; animated or EXIF-rotated PNG or WebP    | Pillow       | Pillow                    |
 | unusual EXIF or markers (`sniff.py`); nvImageCodec failed | Pillow       | Pillow                    |
 | any other format                                          | DecodeError  | DecodeError               |
 

@@ -253,7 +253,7 @@ def jpegs_of(
         apply_exif, max_pixels: as for `read_header`.
     """
     heights, widths, components, orientations, intervals = headers.T.tolist()
-    # Pillow decodes CMYK: some CMYK JPEGs are inverted, by a rule on which decoders disagree.
+    # Pillow decodes CMYK: some such JPEGs are inverted, by a rule on which decoders disagree.
     common = [
         orientation and (count == 3 or count == 1) and 0 < height * width <= max_pixels
         for height, width, count, orientation in zip(heights, widths, components, orientations, strict=True)

@@ -41,7 +41,7 @@ def with_restarts(data: bytes, *, jpegtran: str = "jpegtran") -> bytes:
     """
     try:
         if not isinstance(read_header(data), EncodedJpeg):
-            raise ValueError("of a kind that is always decoded as a whole: CMYK, or with misplaced markers")
+            raise ValueError("of a kind that is always decoded as a whole: CMYK or RGB, or with misplaced markers")
     except DecodeError as error:
         raise ValueError(error.cause) from error
     before = _decode(data)

@@ -32,6 +32,7 @@ enum Marker : int {
     DRI = 0xdd,
     APP0 = 0xe0,
     APP1 = 0xe1,
+    APP14 = 0xee,
     APP15 = 0xef,
     COM = 0xfe,
     FILL = 0xff,  // no marker: fill bytes may precede one
@@ -39,7 +40,7 @@ enum Marker : int {
 
 struct JpegHeader {
     int32_t height, width, components;  // as stored; 0 without a frame header
-    int32_t orientation;                // 1 to 8; 0 if no encoder writes such markers or EXIF
+    int32_t orientation;                // 1 to 8; 0 for unusual markers or EXIF, or if it may be RGB
     int32_t restart_interval;           // MCUs; 0 without restart markers
 };
 
@@ -146,15 +147,23 @@ bool may_follow_scan(int marker) {
            marker == COM;
 }
 
+// Whether Adobe's segment, whose marker is at `at`, says anything but YCbCr (ITU-T T.872, 6.5.3).
+bool adobe_denies_ycbcr(const unsigned char* at, int length) {
+    return length >= 14 && memcmp(at + 4, "Adobe", 5) == 0 && at[15] != 1;
+}
+
+// Whether the components of a frame, whose marker is at `at`, are named R, G and B: libjpeg takes them for RGB.
+bool is_named_rgb(const unsigned char* at) { return at[10] == 'R' && at[13] == 'G' && at[16] == 'B'; }
+
 // Reads all markers, past the scans. nvImageCodec 0.9.0 may return an image gray, as a success, where a marker is
-// misplaced; Pillow refuses the file.
+// misplaced; Pillow refuses the file. On a GPU it takes three components for YCbCr, as a success; Pillow knows RGB.
 JpegHeader read_jpeg_header(const unsigned char* data, int64_t size, int64_t max_scans, int64_t max_work) {
     const JpegHeader rejected = {0, 0, 0, 0, 0};
     JpegHeader header = {0, 0, 0, 1, 0};
     if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return rejected;
     int64_t scans = 0;
     int missing = -1;  // components of a sequential frame without a scan so far; -1 in other frames
-    bool has_exif = false;
+    bool has_exif = false, may_be_rgb = false;
     ProgressiveScans progress;
     for (int64_t at = 2; at + 2 <= size && data[at] == 0xff;) {
         const int marker = data[at + 1];
@@ -162,7 +171,10 @@ JpegHeader read_jpeg_header(const unsigned char* data, int64_t size, int64_t max
             ++at;
             continue;
         }
-        if (marker == EOI) return scans > 0 && missing <= 0 && progress.is_complete() ? header : rejected;
+        if (marker == EOI) {
+            const bool is_whole = scans > 0 && missing <= 0 && progress.is_complete();
+            return is_whole && !(may_be_rgb && header.components == 3) ? header : rejected;
+        }
         const bool is_misplaced = marker < SOF0 || is_restart_marker(marker) || marker == SOI;
         if (is_misplaced || (scans && !may_follow_scan(marker)) || at + 4 > size) return rejected;
         const int length = big_endian_16(data + at + 2);
@@ -180,6 +192,7 @@ JpegHeader read_jpeg_header(const unsigned char* data, int64_t size, int64_t max
             if (at + 10 > size || header.components || length < 8 + 3 * data[at + 9]) return rejected;
             header.height = big_endian_16(data + at + 5), header.width = big_endian_16(data + at + 7);
             header.components = data[at + 9];
+            may_be_rgb |= header.components == 3 && end <= size && is_named_rgb(data + at);
             if (marker == SOF0 || marker == SOF1 || marker == SOF9) missing = header.components;
             if (marker == SOF2 || marker == SOF10) {
                 if (header.components > 4 || end > size) return rejected;
@@ -192,6 +205,8 @@ JpegHeader read_jpeg_header(const unsigned char* data, int64_t size, int64_t max
             has_exif = true;
             header.orientation = tiff_orientation(data + at + 10, end - (at + 10));
             if (!header.orientation) return rejected;
+        } else if (marker == APP14 && end <= size) {
+            may_be_rgb |= adobe_denies_ycbcr(data + at, length);
         }
         at = end;
     }

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug._runtime.native import library
-from cuaug.codec import nv
+from cuaug.codec import CpuDecoder, nv, read_header
 from cuaug.codec.sniff import MAX_SCANS, jpeg_headers
-from tests.codec.images import FORMATS, app1, jpeg_with, tiff_block
+from tests.codec.images import FORMATS, app1, as_pillow, jpeg_with, tiff_block
 from tests.codec.mutations import join, split
 
 TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
@@ -23,9 +23,10 @@ REJECTED = [0, 0, 0, 0, 0]
 
 
 def reference_header(data: bytes) -> list[int]:
-    """[height, width, components, orientation, restart interval]; zeros if markers or EXIF are unusual."""
+    """[height, width, components, orientation, restart interval]; zeros if markers, EXIF or colors are unusual."""
     frame, rotation, interval, exif_blocks, scans, missing, at = [0, 0, 0], 1, 0, 0, 0, None, 2
     ids: list[int] = []  # components of a progressive frame
+    may_be_rgb = False
     inexact: list[set[int]] = []  # their coefficients that no scan has coded to the last bit
     if data[:3] != b"\xff\xd8\xff":
         return REJECTED
@@ -36,7 +37,8 @@ def reference_header(data: bytes) -> list[int]:
                 at += 1
                 continue
             if marker == 0xD9:
-                return [*frame, rotation, interval] if scans and not missing and not any(inexact) else REJECTED
+                is_whole = scans and not missing and not any(inexact)
+                return [*frame, rotation, interval] if is_whole and not (may_be_rgb and frame[2] == 3) else REJECTED
             if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (scans and marker not in TABLES):
                 return REJECTED
             length = data[at + 2] << 8 | data[at + 3]
@@ -60,6 +62,7 @@ def reference_header(data: bytes) -> list[int]:
                 if frame[2] or length < 8 + 3 * data[at + 9]:
                     return REJECTED
                 frame = [data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8], data[at + 9]]
+                may_be_rgb |= frame[2] == 3 and end <= len(data) and data[at + 10 : at + 19 : 3] == b"RGB"
                 if marker in (0xC0, 0xC1, 0xC9):
                     missing = data[at + 9]
                 if marker in (0xC2, 0xCA):
@@ -74,6 +77,8 @@ def reference_header(data: bytes) -> list[int]:
                 rotation = orientation(data[at + 10 : end]) if end <= len(data) else 0
                 if exif_blocks > 1 or scans or not rotation:
                     return REJECTED
+            elif marker == 0xEE and data[at + 4 : at + 9] == b"Adobe" and length >= 14 and end <= len(data):
+                may_be_rgb |= data[at + 15] != 1
             at = end
     except (IndexError, ValueError):  # the data ends early, or a scan names an unknown component
         pass
@@ -203,6 +208,41 @@ def test_nvimagecodec_reads_the_same_size(data, file):
         except RuntimeError:
             return
         assert size == [height, width, components]
+
+
+def adobe(transform: int) -> bytes:
+    return b"\xff\xee\x00\x0eAdobe\x00d\x00\x00\x00\x00" + bytes([transform])
+
+
+def named(ids: bytes) -> bytes:
+    """The first file with other names of its components."""
+    names = dict(zip(b"\x01\x02\x03", ids, strict=True))
+    file = bytearray(FILES[0])
+    frame, scan = file.index(b"\xff\xc0"), file.index(b"\xff\xda")
+    for at in (*range(frame + 10, frame + 19, 3), *range(scan + 5, scan + 11, 2)):
+        file[at] = names[file[at]]
+    return bytes(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "is_ycbcr"),
+    [
+        ("Pillow's RGB", encoded(keep_rgb=True), False),
+        ("components R, G, B", named(b"RGB"), False),
+        ("components r, g, b", named(b"rgb"), True),
+        ("Adobe RGB", jpeg_with(adobe(0)), False),
+        ("Adobe YCbCr", jpeg_with(adobe(1)), True),
+        ("Adobe YCCK", jpeg_with(adobe(2)), False),
+        ("Adobe RGB, gray", FORMATS["jpeg gray"][:2] + adobe(0) + FORMATS["jpeg gray"][2:], True),
+    ],
+)
+def test_colors_that_may_be_rgb(name, file, is_ycbcr):
+    """The GPU's decoder takes three components for YCbCr without a word, so Pillow decodes these."""
+    assert (library_header(file) != REJECTED) is is_ycbcr
+    assert library_header(file) == reference_header(file)
+    image = read_header(file)
+    assert (image.for_gpu, image.for_pillow) == (is_ycbcr, not is_ycbcr)
+    assert (CpuDecoder().decode(image) == as_pillow(file)).all()
 
 
 def test_many_files_at_once():
