@@ -2,6 +2,7 @@
 
 from cuaug.remote.object_store import ObjectStore, RemoteObject
 from cuaug.remote.options import RemoteOptions
-from cuaug.remote.read_ahead import ReadAhead, Span
+from cuaug.remote.read_ahead import Part, ReadAhead
+from cuaug.remote.transport import Buffer
 
-__all__ = ["ObjectStore", "ReadAhead", "RemoteObject", "RemoteOptions", "Span"]
+__all__ = ["Buffer", "ObjectStore", "Part", "ReadAhead", "RemoteObject", "RemoteOptions"]

@@ -10,7 +10,7 @@ from typing import Any
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.remote.block_cache import BlockCache
 from cuaug.remote.object_store import ObjectStore
-from cuaug.remote.transport import RemoteObject
+from cuaug.remote.transport import Buffer, RemoteObject
 
 __all__ = ["CachedReader"]
 
@@ -46,7 +46,7 @@ class CachedReader:
     def connections(self) -> int:
         return self._store.connections
 
-    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> bytes:
+    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> Buffer:
         """Reads one byte range in the calling thread.
 
         Args:

@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 from cuaug.remote.object_store import ObjectStore
-from cuaug.remote.transport import RemoteObject
+from cuaug.remote.transport import Buffer, RemoteObject
 
 __all__ = ["RemoteFile"]
 
@@ -31,7 +31,7 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self._store, self.remote = store, remote
         self._at = self._start = 0
-        self._window = b""
+        self._window: Buffer = b""
 
     def readable(self) -> bool:
         return True
@@ -62,4 +62,4 @@ class RemoteFile(io.RawIOBase):
             self._window = self._store.read(self.remote, offset, min(wanted, self.remote.size - offset))
             self._start = offset
         at = offset - self._start
-        return self._window[at : at + size]
+        return bytes(self._window[at : at + size])

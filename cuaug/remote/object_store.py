@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.remote.fsspec_transport import FsspecTransport
 from cuaug.remote.obstore_transport import ObstoreTransport, translate_options
-from cuaug.remote.transport import RemoteObject, TransientError, Transport
+from cuaug.remote.transport import Buffer, RemoteObject, TransientError, Transport
 
 __all__ = ["ObjectStore", "RemoteObject"]
 
@@ -80,7 +80,7 @@ class ObjectStore:
         """
         return self._repeat(f"{pattern!r}", lambda: self._transport(pattern).glob(pattern))
 
-    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> bytes:
+    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> Buffer:
         """Reads one byte range in the calling thread.
 
         Args:
@@ -97,13 +97,13 @@ class ObjectStore:
         name = f"{remote.url!r}, bytes {offset} to {offset + size}"
         return self._repeat(name, lambda: self._transport(remote.url).get(remote, offset, size), stop)
 
-    def read_ranges(self, remote: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read_ranges(self, remote: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
         """Reads (offset, size) ranges in parallel; returns their bytes, in order.
 
         Raises:
             ChangedObjectError, OSError: as of `read`.
         """
-        results: list[bytes] = [b""] * len(ranges)
+        results: list[Buffer] = [b""] * len(ranges)
         errors: list[BaseException] = []
         pending, lock, stop = iter(range(len(ranges))), threading.Lock(), threading.Event()
 
@@ -147,7 +147,6 @@ class ObjectStore:
 
     def _repeat(self, name: str, request: Callable[[], T], stop: threading.Event | None = None) -> T:
         """Makes a request until it succeeds, within the time limit."""
-        stop = stop or threading.Event()
         begin, wait = time.monotonic(), _FIRST_WAIT_SECONDS
         while True:
             try:
@@ -163,7 +162,7 @@ class ObjectStore:
                         f"the last: {error}"
                     ) from error
                 self._count(name, error)
-                if stop.wait(pause):
+                if (stop or threading.Event()).wait(pause):
                     raise
 
     def _count(self, name: str, error: TransientError) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from cuaug._runtime.fork import fork_safe_lock
-from cuaug.remote.transport import NO_RANGES, ChangedObjectError, RemoteObject, TransientError
+from cuaug.remote.transport import NO_RANGES, Buffer, ChangedObjectError, RemoteObject, TransientError
 
 __all__ = ["ObstoreTransport", "translate_options"]
 
@@ -80,7 +80,7 @@ class ObstoreTransport:
         store, path = self._open(url)
         return _describe(url, _call(url, lambda: obstore.head(store, path)))
 
-    def get(self, remote: RemoteObject, offset: int, size: int) -> bytes:
+    def get(self, remote: RemoteObject, offset: int, size: int) -> Buffer:
         import obstore
         from obstore.exceptions import PreconditionError
 
@@ -93,7 +93,7 @@ class ObstoreTransport:
             result = _call(url, lambda: obstore.get(store, path, options=options))
             if _describe(url, result.meta) != remote:
                 raise ChangedObjectError(url)
-            data = _call(url, lambda: result.bytes().to_bytes())
+            data = memoryview(_call(url, result.bytes))
         except PreconditionError as error:
             raise ChangedObjectError(url) from error
         if len(data) != size:

@@ -9,6 +9,7 @@ A request's bytes are freed when all its samples were taken, or when their batch
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -18,9 +19,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.remote.transport import RemoteObject
+from cuaug.remote.transport import Buffer, RemoteObject
 
-__all__ = ["RangeReader", "ReadAhead", "Span", "read_spans"]
+__all__ = ["Part", "RangeReader", "ReadAhead", "read_spans"]
 
 # Neighbours this close are read by one request: bytes between them cost less than an answer's latency.
 _GAP_BYTES = 128 << 10
@@ -30,6 +31,9 @@ _GROUPS = 4
 # `close` waits this long for requests under way; their threads end with them.
 _CLOSE_SECONDS = 1.0
 
+#: (n,) samples -> (n, K, 3) int64: number of the object, -1 if the sample lacks this span; offset and size in bytes.
+SpansOf = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
 
 class RangeReader(Protocol):
     """An `ObjectStore` or a `CachedReader`."""
@@ -37,15 +41,14 @@ class RangeReader(Protocol):
     @property
     def connections(self) -> int: ...
 
-    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> bytes: ...
+    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> Buffer: ...
 
 
-class Span(NamedTuple):
-    """A byte range of one of a source's objects."""
+class Part(NamedTuple):
+    """The bytes of a request, and their offset in the object."""
 
-    number: int
+    data: Buffer
     offset: int
-    size: int
 
 
 class _Request:
@@ -54,24 +57,21 @@ class _Request:
     Attributes:
         users: samples that have not been taken.
         data: None until it has arrived, and after it was freed.
-        failed: whether it has failed; each of its samples then reads for itself, and gets an error of its own.
+        done: whether it has arrived or failed; after a failure each sample reads for itself, and gets its own error.
     """
 
-    def __init__(self, number: int, offset: int, end: int) -> None:
-        self.number, self.offset, self.end = number, offset, end
-        self.users = 0
-        self.claimed = self.done = self.failed = False
-        self.data: bytes | None = None
+    __slots__ = ("claimed", "data", "done", "number", "offset", "size", "users")
 
-    @property
-    def size(self) -> int:
-        return self.end - self.offset
+    def __init__(self, number: int, begin: int, end: int, users: int) -> None:
+        self.number, self.offset, self.size, self.users = number, begin, end - begin, users
+        self.claimed = self.done = False
+        self.data: Buffer | None = None
 
 
 class _Sample(NamedTuple):
     batch: int
     number: int
-    spans: list[tuple[Span, _Request]]
+    requests: list[_Request | None]  # of each span
 
 
 class ReadAhead:
@@ -80,8 +80,12 @@ class ReadAhead:
     Args:
         objects: the remote objects, by number.
         batches: indices of the samples of each batch, in order.
-        spans: the byte ranges of a sample.
+        spans: the byte ranges of samples.
         max_bytes: limit of the memory that requests hold, except those that a waiting sample makes.
+
+    Attributes:
+        held_bytes, max_held_bytes: memory that requests hold now, and have held at most.
+        requests, received_bytes: number of requests that have succeeded, and their bytes.
 
     `close` it: it has threads.
     """
@@ -91,7 +95,7 @@ class ReadAhead:
         reader: RangeReader,
         objects: list[RemoteObject],
         batches: Iterable[NDArray[np.int64]],
-        spans: Callable[[int], list[Span]],
+        spans: SpansOf,
         max_bytes: int,
     ) -> None:
         self._reader, self._objects, self._spans, self._max_bytes = reader, objects, spans, max_bytes
@@ -99,10 +103,12 @@ class ReadAhead:
         self._samples: dict[int, deque[_Sample]] = {}
         self._by_batch: deque[_Sample] = deque()
         self._queue: deque[_Request] = deque()
-        self._held = 0
+        self.held_bytes = self.max_held_bytes = self.requests = self.received_bytes = 0
         self._stop = threading.Event()
-        self._changed = threading.Condition()
-        with self._changed:
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)  # wakes `take`
+        self._has_room = threading.Condition(self._lock)  # wakes one thread, which wakes the next
+        with self._lock:
             self._plan_group()
         self._threads = [
             threading.Thread(target=self._work, name=f"cuaug-remote-{i}", daemon=True)
@@ -112,41 +118,54 @@ class ReadAhead:
             for thread in self._threads:
                 thread.start()
         except BaseException:  # a Ctrl-C, or too many threads
-            self._stop.set()
-            with self._changed:
-                self._changed.notify_all()
+            self._wake_all()
             raise
 
-    def take(self, index: int) -> dict[Span, bytes] | None:
-        """Returns the bytes of a sample's spans; None if it is not the next ones', or a request has failed.
+    def take(self, index: int) -> list[Part | None] | None:
+        """Returns the part that holds each span of a sample, None for a span that it lacks.
 
-        Each occurrence of a sample in the batches is given once.
+        None if the sample is not the next ones', or a request has failed. Each occurrence of a sample in the batches is
+        given once.
         """
-        with self._changed:
-            if index not in self._samples and self._held < self._max_bytes:
-                self._plan_group()
-            waiting = self._samples.get(index)
-            if not waiting:
-                return None
-            sample = waiting.popleft()
-            if not waiting:
-                del self._samples[index]
-        data: dict[Span, bytes] = {}
+        with self._lock:
+            sample = self._pop(index)
+        if sample is None:
+            return None
         try:
-            for span, request in sample.spans:
-                if not self._wait(request):
+            parts: list[Part | None] = []
+            for request in sample.requests:
+                data = None if request is None else self._wait(request)
+                if request is not None and data is None:
                     return None
-                assert request.data is not None
-                at = span.offset - request.offset
-                data[span] = request.data[at : at + span.size]
+                parts.append(None if request is None or data is None else Part(data, request.offset))
+            return parts
         finally:
-            with self._changed:
+            with self._lock:
                 self._release(sample)
-        return data
+
+    def take_arrived(self, indices: Iterable[int]) -> list[list[Part] | None]:
+        """Takes those of the samples that have all spans and whose requests have arrived; None for others."""
+        taken: list[list[Part] | None] = []
+        with self._lock:
+            for index in indices:
+                waiting = self._samples.get(index)
+                parts: list[Part] | None = None
+                if waiting:
+                    parts = [
+                        Part(request.data, request.offset)
+                        for request in waiting[0].requests
+                        if request is not None and request.data is not None
+                    ]
+                    if len(parts) < len(waiting[0].requests):
+                        parts = None
+                    elif (sample := self._pop(index)) is not None:
+                        self._release(sample)
+                taken.append(parts)
+        return taken
 
     def finish(self, batches: int) -> None:
-        """Drops what the first `batches` batches have left over."""
-        with self._changed:
+        """Drops the samples of the first `batches` batches that were not taken."""
+        with self._lock:
             while self._by_batch and self._by_batch[0].batch < batches:
                 sample = self._by_batch.popleft()
                 waiting = self._samples.get(sample.number, ())
@@ -158,51 +177,65 @@ class ReadAhead:
 
     def close(self) -> None:
         """Ends the threads, and frees the memory."""
-        self._stop.set()
-        with self._changed:
+        self._wake_all()
+        with self._lock:
             self._samples.clear()
             self._by_batch.clear()
             self._queue.clear()
-            self._changed.notify_all()
         end = time.monotonic() + _CLOSE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
+
+    def _wake_all(self) -> None:
+        self._stop.set()
+        with self._lock:
+            self._arrived.notify_all()
+            self._has_room.notify_all()
 
     # --- planning; the caller holds the lock -------------------------------------------------------------------------
 
     def _plan_group(self) -> bool:
         """Plans the requests of the next batches. Returns whether there are any."""
-        samples: list[_Sample] = []
-        spans: list[tuple[Span, int]] = []
-        size = 0
-        while size < self._max_bytes // _GROUPS and (entry := next(self._batches, None)) is not None:
-            number, indices = entry
+        batches: list[tuple[int, NDArray[np.int64]]] = []
+        spans: list[NDArray[np.int64]] = []
+        size, limit = 0, self._max_bytes // _GROUPS
+        while size < limit and (entry := next(self._batches, None)) is not None:
+            batches.append(entry)
+            spans.append(self._spans(entry[1]))
+            size += int(spans[-1][..., 2].sum())
+        if not batches:
+            return False
+        rows, request_of = _coalesce(np.concatenate(spans), limit)
+        requests: list[_Request | None] = [_Request(*row) for row in rows.tolist()]
+        self._queue += (request for request in requests if request is not None)
+        requests.append(None)  # of a missing span, which has number -1
+        lists = iter(request_of.tolist())
+        for batch, indices in batches:
             for index in indices.tolist():
-                samples.append(_Sample(number, index, []))
-                for span in self._spans(index):
-                    spans.append((span, len(samples) - 1))
-                    size += span.size
-        requests: dict[int, _Request] = {}
-        for request, span, i in _coalesce(spans, self._max_bytes // _GROUPS):
-            samples[i].spans.append((span, request))
-        for sample in samples:
-            for own in {id(request): request for _, request in sample.spans}.values():
-                own.users += 1
-                requests.setdefault(id(own), own)
-            self._samples.setdefault(sample.number, deque()).append(sample)
-        self._by_batch += samples
-        self._queue += requests.values()
-        self._changed.notify_all()
-        return bool(samples)
+                sample = _Sample(batch, index, [requests[i] for i in next(lists)])
+                self._samples.setdefault(index, deque()).append(sample)
+                self._by_batch.append(sample)
+        self._has_room.notify()
+        return True
+
+    def _pop(self, index: int) -> _Sample | None:
+        waiting = self._samples.get(index)
+        if waiting is None:
+            return None
+        sample = waiting.popleft()
+        if not waiting:
+            del self._samples[index]
+        return sample
 
     def _release(self, sample: _Sample) -> None:
-        for request in {id(request): request for _, request in sample.spans}.values():
-            request.users -= 1
-            if not request.users:
-                if request.claimed:
-                    self._held -= request.size
-                request.claimed, request.data = True, None
-        self._changed.notify_all()
+        for request in set(sample.requests):
+            if request is not None:
+                request.users -= 1
+                if not request.users:
+                    if request.claimed:
+                        self.held_bytes -= request.size
+                        self._has_room.notify()
+                    request.claimed, request.data = True, None
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -212,74 +245,117 @@ class ReadAhead:
 
     def _next(self) -> _Request | None:
         """Claims the next request once there is memory for it; None at the end."""
-        with self._changed:
+        with self._lock:
             while not self._stop.is_set():
                 while self._queue and self._queue[0].claimed:
                     self._queue.popleft()
                 if not self._queue and not self._plan_group():
+                    self._has_room.notify()
                     return None
-                if self._queue and (not self._held or self._held + self._queue[0].size <= self._max_bytes):
-                    return self._claim(self._queue.popleft())
-                self._changed.wait()
+                if self._may_claim():
+                    request = self._claim(self._queue.popleft())
+                    if not self._queue or self._may_claim():
+                        self._has_room.notify()
+                    return request
+                self._has_room.wait()
             return None
+
+    def _may_claim(self) -> bool:
+        return bool(self._queue) and (not self.held_bytes or self.held_bytes + self._queue[0].size <= self._max_bytes)
 
     def _claim(self, request: _Request) -> _Request:
         request.claimed = True
-        self._held += request.size
+        self.held_bytes += request.size
+        self.max_held_bytes = max(self.max_held_bytes, self.held_bytes)
         return request
 
-    def _wait(self, request: _Request) -> bool:
-        """Waits until a request is done, or makes it. Returns whether it has succeeded."""
-        with self._changed:
+    def _wait(self, request: _Request) -> Buffer | None:
+        """Waits until a request has arrived, or makes it. Returns its bytes; None if it has failed."""
+        with self._lock:
             is_own = not request.claimed
             if is_own:
                 self._claim(request)
             while not is_own and not request.done and not self._stop.is_set():
-                self._changed.wait()
+                self._arrived.wait()
         if is_own:
             self._read(request)
-        return request.data is not None
+        return request.data
 
     def _read(self, request: _Request) -> None:
-        data = None
-        try:
+        data: Buffer | None = None
+        with contextlib.suppress(Exception):  # any: the samples read for themselves, and raise errors of their own
             data = self._reader.read(self._objects[request.number], request.offset, request.size, self._stop)
-        except Exception:  # any: the samples read for themselves, and raise errors of their own
-            request.failed = True
-        with self._changed:
+        with self._lock:
             request.done = True
-            request.data = data if request.users else None
-            self._changed.notify_all()
+            if data is not None:
+                self.requests += 1
+                self.received_bytes += request.size
+                request.data = data if request.users else None
+            self._arrived.notify_all()
 
 
-def read_spans(reader: RangeReader, objects: list[RemoteObject], spans: list[Span]) -> dict[Span, bytes]:
-    """Reads the spans of one sample now, neighbours by one request.
+def read_spans(reader: RangeReader, objects: list[RemoteObject], spans: NDArray[np.int64]) -> list[Part | None]:
+    """Reads the spans (K, 3) of one sample now, neighbours by one request; returns the part that holds each.
 
     Raises:
         OSError: of `ObjectStore.read`.
     """
-    data: dict[Span, bytes] = {}
-    by_request: dict[int, tuple[_Request, list[Span]]] = {}
-    for request, span, _ in _coalesce([(span, 0) for span in spans], _MAX_REQUEST_BYTES):
-        by_request.setdefault(id(request), (request, []))[1].append(span)
-    for request, own in by_request.values():
-        blob = reader.read(objects[request.number], request.offset, request.size)
-        for span in own:
-            data[span] = blob[span.offset - request.offset :][: span.size]
-    return data
+    requests, request_of = _coalesce(spans[None], _MAX_REQUEST_BYTES)
+    parts: list[Part | None] = [
+        Part(reader.read(objects[number], begin, end - begin), begin) for number, begin, end, _ in requests.tolist()
+    ]
+    parts.append(None)  # of a missing span, which has number -1
+    return [parts[i] for i in request_of[0].tolist()]
 
 
-def _coalesce(spans: list[tuple[Span, int]], max_bytes: int) -> Iterator[tuple[_Request, Span, int]]:
-    """Yields each span with its request, which it shares with its neighbours."""
-    request: _Request | None = None
-    for span, i in sorted(spans):
-        end = span.offset + span.size
-        if (
-            request is None
-            or span.number != request.number
-            or span.offset - request.end > _GAP_BYTES
-            or max(end, request.end) - request.offset > min(max_bytes, _MAX_REQUEST_BYTES)
-        ):
-            request = _Request(span.number, span.offset, end)
-        request.end = max(request.end, end)
-        yield request, span, i
+def _coalesce(spans: NDArray[np.int64], max_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Requests for the spans of n samples; neighbours share one.
+
+    Args:
+        spans: (n, K, 3), see `SpansOf`.
+
+    Returns:
+        (m, 4) number of the object, begin, end, and number of samples, in the order in which samples need them.
+        (n, K) request of each span; -1 for a missing span.
+    """
+    limit = min(max_bytes, _MAX_REQUEST_BYTES)
+    n, k, _ = spans.shape
+    flat = spans.reshape(-1, 3)
+    order = np.lexsort((flat[:, 1], flat[:, 0]))
+    order = order[np.count_nonzero(flat[:, 0] < 0) :]
+    number, begin, size = flat[order].T
+    if not len(order):
+        return np.empty((0, 4), np.int64), np.full((n, k), -1)
+    end = begin + size
+    starts = _starts(number, begin, end, limit)
+    samples = order // k
+    rows = np.stack([number[starts], begin[starts], np.maximum.reduceat(end, starts), np.zeros_like(starts)], axis=1)
+    by_need = np.argsort(np.minimum.reduceat(samples, starts), kind="stable")
+    ranks = np.empty_like(by_need)
+    ranks[by_need] = np.arange(len(by_need))
+    of_span = np.repeat(ranks, np.diff(starts, append=len(order)))
+    rows = rows[by_need]
+    pairs = np.unique(of_span * n + samples)
+    rows[:, 3] = np.bincount(pairs // n, minlength=len(rows))
+    request_of = np.full(n * k, -1)
+    request_of[order] = of_span
+    return rows, request_of.reshape(n, k)
+
+
+def _starts(
+    number: NDArray[np.int64], begin: NDArray[np.int64], end: NDArray[np.int64], limit: int
+) -> NDArray[np.int64]:
+    """First span of each request, for spans sorted by object and offset."""
+    is_new = (np.diff(number) != 0) | (begin[1:] - end[:-1] > _GAP_BYTES)
+    starts = np.concatenate([[0], np.flatnonzero(is_new) + 1])
+    stops = np.append(starts[1:], len(begin))
+    if (np.maximum.reduceat(end, starts) - begin[starts] <= limit).all():
+        return starts
+    split: list[int] = []
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        reach = np.maximum.accumulate(end[start:stop])
+        at = start
+        while at < stop:
+            split.append(at)
+            at = max(at + 1, start + int(np.searchsorted(reach, begin[at] + limit, side="right")))
+    return np.array(split)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
-__all__ = ["NO_RANGES", "ChangedObjectError", "RemoteObject", "TransientError", "Transport"]
+__all__ = ["NO_RANGES", "Buffer", "ChangedObjectError", "RemoteObject", "TransientError", "Transport"]
 
+
+#: Bytes that have come; a memoryview shows those of a library without a copy.
+Buffer: TypeAlias = bytes | memoryview
 
 NO_RANGES = "its server gives no byte ranges (HTTP 206): copy the file, or serve it by another server"
 
@@ -50,7 +53,7 @@ class Transport(Protocol):
         """
         ...
 
-    def get(self, remote: RemoteObject, offset: int, size: int) -> bytes:
+    def get(self, remote: RemoteObject, offset: int, size: int) -> Buffer:
         """Requests one byte range, which lies within the object, once.
 
         Raises:

@@ -89,7 +89,7 @@ def _load_beside(index_format: IndexFormat, remote: RemoteObject, store: ObjectS
         tail = max(0, remote.size - _index.TAIL_BYTES)
         ranges = [(0, min(_index.HEAD_BYTES, remote.size)), (tail, remote.size - tail)]
         head, end = store.read_ranges(remote, ranges)
-        data = store.read(beside, 0, beside.size)
+        data = bytes(store.read(beside, 0, beside.size))
     except OSError:  # mostly: no such object. A shard that cannot be read is reported by its scan.
         return None
     checksum = zlib.crc32(end, zlib.crc32(head))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.remote import ObjectStore, ReadAhead, RemoteObject, Span
-from cuaug.remote.read_ahead import RangeReader, read_spans
+from cuaug.remote import Buffer, ObjectStore, Part, ReadAhead, RemoteObject
+from cuaug.remote.read_ahead import RangeReader, SpansOf, read_spans
 from cuaug.sources._index import Index, IndexFormat
 from cuaug.sources._remote_index import load_remote_indexes
 
@@ -48,7 +48,7 @@ class RemoteShards:
     def versions(self) -> list[str]:
         return [remote.version for remote in self._objects]
 
-    def read_ahead(self, batches: Iterable[NDArray[np.int64]], spans: Callable[[int], list[Span]]) -> ReadAhead | None:
+    def read_ahead(self, batches: Iterable[NDArray[np.int64]], spans: SpansOf) -> ReadAhead | None:
         """Starts requesting the samples of these batches; `sample` then takes them from it, until it is closed."""
         if not self._readahead_bytes:
             return None
@@ -57,25 +57,37 @@ class RemoteShards:
         self._aheads.append(ahead)
         return ahead
 
-    def sample(self, index: int, spans: Callable[[int], list[Span]]) -> Mapping[Span, bytes]:
-        """The bytes of a sample, by span.
+    @property
+    def reads_ahead(self) -> bool:
+        return self._readahead_bytes > 0
+
+    def arrived(self, indices: NDArray[np.int64]) -> list[list[Part] | None]:
+        """Takes the samples that have all spans, and have arrived: the part with each span; None for others."""
+        taken: list[list[Part] | None] = [None] * len(indices)
+        for ahead in list(self._aheads):
+            rest = [i for i, parts in enumerate(taken) if parts is None]
+            for i, parts in zip(rest, ahead.take_arrived(indices[rest].tolist()), strict=True):
+                taken[i] = parts
+        return taken
+
+    def sample(self, index: int, spans: SpansOf) -> list[Part | None]:
+        """The part that holds each span of a sample; None for a span that it lacks.
 
         Raises:
             OSError: a request fails, or the object has changed.
         """
         for ahead in list(self._aheads):
-            if (data := ahead.take(index)) is not None:
-                return data
-        return read_spans(self._reader, self._objects, spans(index))
+            if (parts := ahead.take(index)) is not None:
+                return parts
+        return read_spans(self._reader, self._objects, spans(np.array([index]))[0])
 
-    def read(self, span: Span, sample: Mapping[Span, bytes]) -> bytes:
-        """The bytes of a span: those of the sample, if it has them, else by a request.
+    def read(self, shard: int, offset: int, size: int) -> Buffer:
+        """Requests a byte range.
 
         Raises:
             OSError: as of `sample`.
         """
-        data = sample.get(span)
-        return self._reader.read(self._objects[span.number], span.offset, span.size) if data is None else data
+        return self._reader.read(self._objects[shard], offset, size)
 
 
 class _SourceReadAhead(ReadAhead):

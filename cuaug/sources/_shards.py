@@ -12,7 +12,7 @@ import threading
 import weakref
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.per_process import PerProcess
 from cuaug.errors import ArgumentError, SourceError
-from cuaug.remote import ObjectStore, ReadAhead, RemoteOptions, Span
+from cuaug.remote import Buffer, ObjectStore, Part, ReadAhead, RemoteOptions
 from cuaug.remote.urls import check as check_urls
 from cuaug.remote.urls import is_url
 from cuaug.sources._bytes import open_regular
@@ -154,11 +154,12 @@ def _expand_range(text: str) -> list[str]:
 
 
 class FileRanges(NamedTuple):
-    """Where N samples lie in files that are open, for native code to read.
+    """Where N samples lie in files that are open, or in memory, for native code to read.
 
     Attributes:
-        files: the open files; keep them until they are read.
-        states: (files, 4) int64: descriptor, size, and times of modification and change in ns, as when last verified.
+        files: the open files, or bytes in memory; keep them until they are read.
+        states: (files, 4) int64: descriptor, size, and times of modification and change in ns, as when last verified;
+            of bytes in memory -1, size, address, 0.
         table: (N, K, 4) int64: number of the file, -1 if only the source's `read` can read it; offset and size in
             bytes; CRC-32 of the header before it. A sample's first range is its image, the others make its label.
         header_bytes: size of these headers; 0: not checked.
@@ -206,6 +207,7 @@ class ShardedSource(ReprMixin):
         self.shard_sizes = [count for count in counts if count]
         self._stamps = [index.stamp for index in shards.indexes]
         self._ends = list(itertools.accumulate(counts))
+        self._end_array = np.array(self._ends)
         self._files = PerProcess(_OpenFiles)
         self._remote = shards.remote
 
@@ -226,13 +228,17 @@ class ShardedSource(ReprMixin):
         """Requests the samples of these batches in advance, if the shards are remote: see `Source`."""
         return None if self._remote is None else self._remote.read_ahead(batches, self._spans)
 
-    def _spans(self, index: int) -> list[Span]:
-        """The byte ranges of a sample, with the headers that `_read_range` verifies."""
+    def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The byte ranges of samples, as `SpansOf`, with the headers that `_read_range` verifies."""
         raise NotImplementedError
 
-    def _begin(self, index: int) -> Mapping[Span, bytes]:
-        """The bytes of a remote sample, for `_read_range`; nothing for a local one."""
-        return {} if self._remote is None else self._remote.sample(index, self._spans)
+    def _begin(self, index: int, spans: int) -> list[Part | None]:
+        """The parts with the `spans` spans of a remote sample, for `_read_range`; None for those of a local one."""
+        return [None] * spans if self._remote is None else self._remote.sample(index, self._spans)
+
+    def _shards_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The shard of each sample."""
+        return np.searchsorted(self._end_array, indices, side="right")
 
     def _locate(self, index: int) -> tuple[int, int]:
         """Returns (shard, row in the shard) of a sample."""
@@ -247,23 +253,26 @@ class ShardedSource(ReprMixin):
         offset: int,
         size: int,
         header: tuple[int, int] = (0, 0),
-        sample: Mapping[Span, bytes] | None = None,
+        part: Part | None = None,
     ) -> bytes:
         """Reads a byte range of a shard.
 
         Args:
             header: size and CRC-32 of the bytes before the range.
-            sample: of `_begin`.
+            part: of `_begin`.
 
         Raises:
             OSError: the range cannot be read, or the file has changed since it was indexed.
         """
         if self._remote is None:
             return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size, header)
-        data = self._remote.read(Span(shard, offset - header[0], size + header[0]), sample or {})
+        begin, whole = offset - header[0], size + header[0]
+        if part is None:
+            part = Part(self._remote.read(shard, begin, whole), begin)
+        data: Buffer = memoryview(part.data)[begin - part.offset :][:whole]
         if header[0] and zlib.crc32(data[: header[0]]) != header[1]:
             raise _changed_error(self.paths[shard])
-        return data[header[0] :]
+        return bytes(data[header[0] :])
 
     def _open_shards(self, shards: Iterable[int]) -> dict[int, _OpenFile]:
         """Those of the shards that are open and verified."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, SourceError
-from cuaug.remote import RemoteOptions, Span
+from cuaug.remote import Part, RemoteOptions
 from cuaug.sources._index import Index, IndexFormat, check_spans, file_size, is_string_list, load_indexes, pread
 from cuaug.sources._labels import Decoders, decode_field, decoder_for
 from cuaug.sources._shards import FileRanges, Paths, ShardedSource, open_shards
@@ -69,9 +70,9 @@ class TarShards(ShardedSource):
         counts = [len(index.arrays["key_ends"]) for index in indexes]
         super().__init__(_FORMAT.name, opened, counts, image, label, decoders)
         self._keys = [_Keys(index) for index in indexes]
-        self._columns = {name: [_Column(index, name) for index in indexes] for name in [image, *self.fields]}
-        for name, columns in self._columns.items():
-            if all(column.is_empty for column in columns):
+        self._columns = {name: _Column(indexes, name) for name in [image, *self.fields]}
+        for name, column in self._columns.items():
+            if column.is_empty:
                 available = sorted({field for index in indexes for field in index.notes["fields"]})
                 raise SourceError(
                     f"no sample in {paths[0]!r}{' ...' if len(paths) > 1 else ''} has a field {name!r}; available: "
@@ -85,21 +86,20 @@ class TarShards(ShardedSource):
             DecodeError: the sample lacks the image or a label, or the label does not fit its extension.
             OSError: the shard cannot be read, or has changed since it was indexed.
         """
-        sample = self._begin(index)
-        return self._read_field(self.image, *self._locate(index), sample)[1], self._label(index, sample)
+        parts = self._begin(index, 1 + len(self.fields))
+        return self._read_field(self.image, index, parts[0])[1], self._label(index, parts[1:])
 
     def encoded_size(self, index: int) -> int:
         """Bytes of the encoded image; 0 if the sample has none."""
-        shard, row = self._locate(index)
-        return int(self._columns[self.image][shard].sizes[row])
+        return self._columns[self.image].sizes.item(index)
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
-        return self._label(index, {})
+        return self._label(index, [None] * len(self.fields))
 
-    def _label(self, index: int, sample: Mapping[Span, bytes]) -> Any:
-        location = self._locate(index)
-        return self._make_label(index, (self._read_field(name, *location, sample) for name in self.fields))
+    def _label(self, index: int, parts: Sequence[Part | None]) -> Any:
+        members = (self._read_field(name, index, part) for name, part in zip(self.fields, parts, strict=True))
+        return self._make_label(index, members)
 
     def _make_label(self, index: int, members: Iterable[tuple[str, bytes]]) -> Any:
         """The label of (field's alternative, bytes) of each field."""
@@ -113,64 +113,77 @@ class TarShards(ShardedSource):
     def file_ranges(self) -> Callable[[NDArray[np.int64]], FileRanges] | None:
         """Tells where samples lie, for native code to read as `read` does.
 
-        None if labels need decoders of the user, or the shards are remote.
+        None if labels need decoders of the user, or remote shards are read without reading ahead.
 
-        A shard that is not open yet has no ranges: `read` opens it.
+        A shard that is not open yet has no ranges: `read` opens it. Remote samples have ranges in memory once they have
+        arrived: `read` waits for the others.
         """
         changed = type(self).read is not TarShards.read or type(self).label is not TarShards.label
-        return None if self._decoders or changed or self._remote is not None else self._file_ranges
+        is_slow = self._remote is not None and not self._remote.reads_ahead
+        return None if self._decoders or changed or is_slow else self._file_ranges
 
     def _file_ranges(self, indices: NDArray[np.int64]) -> FileRanges:
-        numbers = indices.tolist()
-        locations = [self._locate(index) for index in numbers]
-        files = self._open_shards(shard for shard, _ in locations)
-        order = {shard: number for number, shard in enumerate(files)}
         columns = [self._columns[name] for name in (self.image, *self.fields)]
-        table = [
-            [
-                (order.get(shard, -1) if by_shard[shard].field(row) else -1, *by_shard[shard].place(row))
-                for by_shard in columns
-            ]
-            for shard, row in locations
-        ]
-        states = [(file.fd, *(file.verified_state or ())) for file in files.values()]
+        table = np.stack([column.places(indices) for column in columns], axis=1)
+        files, states = (
+            self._open_ranges(indices, table) if self._remote is None else self._ranges_in_memory(indices, table)
+        )
+        numbers = indices.tolist()
 
         def make_label(i: int, parts: list[bytes]) -> Any:
-            shard, row = locations[i]
-            fields = (column[shard].field(row) for column in columns[1:])
+            fields = (column.field(numbers[i]) for column in columns[1:])
             return self._make_label(numbers[i], zip(fields, parts, strict=True))
 
-        return FileRanges(
-            list(files.values()),
-            np.array(states, dtype=np.int64).reshape(-1, 4),
-            np.array(table, dtype=np.int64).reshape(len(numbers), len(columns), 4),
-            _BLOCK_BYTES,
-            make_label,
-        )
+        return FileRanges(files, np.array(states, dtype=np.int64).reshape(-1, 4), table, _BLOCK_BYTES, make_label)
+
+    def _open_ranges(
+        self, indices: NDArray[np.int64], table: NDArray[np.int64]
+    ) -> tuple[list[Any], list[tuple[int, ...]]]:
+        """Fills the files' numbers in; returns the files and their states."""
+        shards, rows = np.unique(self._shards_of(indices), return_inverse=True)
+        files = self._open_shards(shards.tolist())
+        order = {shard: number for number, shard in enumerate(files)}
+        numbers = np.array([order.get(shard, -1) for shard in shards.tolist()])
+        table[..., 0] = np.where(table[..., 0] < 0, -1, numbers[rows][:, None])
+        return list(files.values()), [(file.fd, *(file.verified_state or ())) for file in files.values()]
+
+    def _ranges_in_memory(
+        self, indices: NDArray[np.int64], table: NDArray[np.int64]
+    ) -> tuple[list[Any], list[tuple[int, ...]]]:
+        """Fills the numbers of bytes in memory in; returns them and their states."""
+        assert self._remote is not None
+        complete = np.flatnonzero((table[..., 0] >= 0).all(axis=1))
+        table[..., 0] = -1
+        order: dict[int, int] = {}
+        data: list[NDArray[np.uint8]] = []
+        for i, parts in zip(complete.tolist(), self._remote.arrived(indices[complete]), strict=True):
+            for k, part in enumerate(parts or ()):
+                number = order.setdefault(id(part.data), len(data))
+                if number == len(data):
+                    data.append(np.frombuffer(part.data, np.uint8))
+                table[i, k, 0] = number
+                table[i, k, 1] -= part.offset
+        return data, [(-1, array.size, array.ctypes.data, 0) for array in data]
 
     def path(self, index: int) -> str:
         """shard.tar/member"""
         shard, row = self._locate(index)
-        field = self._columns[self.image][shard].field(row)
+        field = self._columns[self.image].field(index)
         return f"{self.paths[shard]}/{self._keys[shard][row]}" + (f".{field}" if field else "")
 
-    def _spans(self, index: int) -> list[Span]:
-        shard, row = self._locate(index)
-        columns = {id(self._columns[name]): self._columns[name][shard] for name in [self.image, *self.fields]}.values()
-        return [
-            Span(shard, int(column.offsets[row]) - _BLOCK_BYTES, int(column.sizes[row]) + _BLOCK_BYTES)
-            for column in columns
-            if column.field(row)
-        ]
+    def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        places = np.stack([self._columns[name].places(indices) for name in (self.image, *self.fields)], axis=1)
+        shards = np.where(places[..., 0] < 0, -1, self._shards_of(indices)[:, None])
+        return np.stack([shards, places[..., 1] - _BLOCK_BYTES, places[..., 2] + _BLOCK_BYTES], axis=-1)
 
-    def _read_field(self, name: str, shard: int, row: int, sample: Mapping[Span, bytes]) -> tuple[str, bytes]:
+    def _read_field(self, name: str, index: int, part: Part | None) -> tuple[str, bytes]:
         """Returns (the alternative that the sample has, its bytes)."""
-        column = self._columns[name][shard]
-        field = column.field(row)
+        column, (shard, _) = self._columns[name], self._locate(index)
+        field = column.field(index)
         if not field:
             raise DecodeError(f"the sample has no field {name!r}")
-        offset, size, header = column.place(row)
-        return field, self._read_range(shard, offset, size, (_BLOCK_BYTES, header), sample)
+        offset, size, header = column.offsets.item(index), column.sizes.item(index), column.headers.item(index)
+        return field, self._read_range(shard, offset, size, (_BLOCK_BYTES, header), part)
 
 
 class _Keys:
@@ -186,38 +199,42 @@ class _Keys:
 
 
 class _Column:
-    """Locations of one field in a shard.
+    """Locations of one field in all samples.
 
     Attributes:
         offsets, sizes: (samples,) in bytes.
         headers: (samples,) CRC-32 of the tar header before the data.
     """
 
-    def __init__(self, index: Index, name: str) -> None:
-        arrays, fields = index.arrays, index.notes["fields"]
-        count = len(arrays["key_ends"])
-        self.offsets, self.sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.headers = np.zeros(count, np.uint32)
-        self._alternative = np.full(count, -1, np.int16)
-        self._names = [field for field in map(str.strip, name.split(";")) if field in fields]
-        for i, field in reversed(list(enumerate(self._names))):  # write the first alternative last
-            selected = arrays["member_field"] == fields.index(field)
-            rows = arrays["member_sample"][selected]
-            self.offsets[rows], self.sizes[rows] = arrays["member_offset"][selected], arrays["member_size"][selected]
-            self.headers[rows] = arrays["member_header"][selected]
-            self._alternative[rows] = i
+    def __init__(self, indexes: Sequence[Index], name: str) -> None:
+        counts = [len(index.arrays["key_ends"]) for index in indexes]
+        self.offsets, self.sizes = np.zeros(sum(counts), np.int64), np.zeros(sum(counts), np.int64)
+        self.headers = np.zeros(sum(counts), np.uint32)
+        self._alternative = np.full(sum(counts), -1, np.int16)
+        self._names = [field.strip() for field in name.split(";")]
+        for index, start in zip(indexes, itertools.accumulate(counts, initial=0), strict=False):
+            arrays, fields = index.arrays, index.notes["fields"]
+            for i, field in reversed(list(enumerate(self._names))):  # write the first alternative last
+                if field in fields:
+                    selected = arrays["member_field"] == fields.index(field)
+                    rows = start + arrays["member_sample"][selected]
+                    self.offsets[rows] = arrays["member_offset"][selected]
+                    self.sizes[rows] = arrays["member_size"][selected]
+                    self.headers[rows] = arrays["member_header"][selected]
+                    self._alternative[rows] = i
 
-    def place(self, row: int) -> tuple[int, int, int]:
-        """(offset, size, CRC-32 of the header) of a sample's field."""
-        return self.offsets.item(row), self.sizes.item(row), self.headers.item(row)
+    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n, 4) 0, or -1 for samples without the field; offset, size, CRC-32 of the header."""
+        present = np.minimum(self._alternative[indices], 0)
+        return np.stack([present, self.offsets[indices], self.sizes[indices], self.headers[indices]], axis=-1)
 
     @property
     def is_empty(self) -> bool:
         return not (self._alternative >= 0).any()
 
-    def field(self, row: int) -> str:
+    def field(self, index: int) -> str:
         """The alternative that a sample has, or ""."""
-        i = int(self._alternative[row])
+        i = self._alternative.item(index)
         return "" if i < 0 else self._names[i]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.extras import require_module
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
-from cuaug.remote import RemoteOptions, Span
+from cuaug.remote import RemoteOptions
 from cuaug.sources._example import feature_values, parse_features
 from cuaug.sources._index import Index, IndexFormat, check_spans, file_size, is_string_list, pread
 from cuaug.sources._labels import Decoders, decode_field, decode_text
@@ -65,8 +65,8 @@ class TFRecord(ShardedSource):
         counts = [len(index.arrays["offset"]) for index in indexes]
         super().__init__(_FORMAT.name, opened, counts, image, label, decoders)
         self.verify = verify
-        self._offsets = [index.arrays["offset"] for index in indexes]
-        self._sizes = [index.arrays["size"] for index in indexes]
+        self._offsets = np.concatenate([index.arrays["offset"] for index in indexes])
+        self._sizes = np.concatenate([index.arrays["size"] for index in indexes])
         # Refuse a wrong name now, not during an epoch.
         available = sorted({name for index in indexes for name in index.notes["features"]})
         for name in [image, *self.fields]:
@@ -94,8 +94,7 @@ class TFRecord(ShardedSource):
 
     def encoded_size(self, index: int) -> int:
         """Bytes of the record; the image is most of it."""
-        shard, row = self._locate(index)
-        return int(self._sizes[shard][row])
+        return int(self._sizes[index])
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
@@ -106,15 +105,15 @@ class TFRecord(ShardedSource):
         shard, row = self._locate(index)
         return f"{self.paths[shard]}[{row}]"
 
-    def _spans(self, index: int) -> list[Span]:
-        shard, row = self._locate(index)
-        return [Span(shard, int(self._offsets[shard][row]), int(self._sizes[shard][row]) + _CRC_BYTES * self.verify)]
+    def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        sizes = self._sizes[indices] + _CRC_BYTES * self.verify
+        return np.stack([self._shards_of(indices), self._offsets[indices], sizes], axis=-1)[:, None]
 
     def _record(self, index: int) -> Any:
         """The record's features, by name."""
-        (span,) = self._spans(index)
-        size = span.size - _CRC_BYTES * self.verify
-        data = self._read_range(span.number, span.offset, span.size, sample=self._begin(index))
+        shard, _ = self._locate(index)
+        size, (part,) = int(self._sizes[index]), self._begin(index, 1)
+        data = self._read_range(shard, int(self._offsets[index]), size + _CRC_BYTES * self.verify, part=part)
         if self.verify:
             data, crc = data[:size], data[size:]
             if masked_crc(data) != crc:

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -146,12 +147,16 @@ void read_file(const char* path, int64_t max_bytes, FileMemory& memory, const un
     close(file);
 }
 
-// An open file, and the state that it had when its content was known to be good.
+// An open file, and the state that it had when its content was known to be good; or bytes in memory.
 struct OpenFile {
-    int64_t descriptor, size, modified, changed;  // in nanoseconds
+    int64_t descriptor;  // -1: bytes in memory
+    int64_t size;
+    int64_t modified;  // in nanoseconds; or the address of the bytes in memory
+    int64_t changed;
 };
 
 bool is_unchanged(const OpenFile& file) {
+    if (file.descriptor < 0) return true;
     const auto nanoseconds = [](const timespec& time) { return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec; };
     struct stat status;
     return !fstat(int(file.descriptor), &status) && status.st_size == file.size &&
@@ -159,6 +164,11 @@ bool is_unchanged(const OpenFile& file) {
 }
 
 bool read_fully(const OpenFile& file, int64_t begin, int64_t size, unsigned char* to) {
+    if (file.descriptor < 0) {
+        if (begin < 0 || size < 0 || begin > file.size || size > file.size - begin) return false;
+        if (size) memcpy(to, reinterpret_cast<const unsigned char*>(file.modified) + begin, size_t(size));
+        return true;
+    }
     for (int64_t done = 0; done < size;) {
         const ssize_t came = pread(int(file.descriptor), to + done, size_t(size - done), begin + done);
         if (came > 0)
@@ -169,7 +179,7 @@ bool read_fully(const OpenFile& file, int64_t begin, int64_t size, unsigned char
     return true;
 }
 
-// Reads a range of a file. `data` stays null if it has more than max_bytes or is incomplete, if the file has changed,
+// Reads a range of a file, or of bytes in memory. `data` stays null if it has more than max_bytes or is incomplete, if the file has changed,
 // or if the header_bytes before the range have another CRC-32. As in cuaug/sources/_shards.py, both checks come after
 // reading: the file may be overwritten at any moment.
 void read_range(const OpenFile& file, int64_t begin, int64_t size, int64_t header_bytes, uint32_t header_crc,

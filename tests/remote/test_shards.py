@@ -253,15 +253,15 @@ def test_memory_is_bounded(s3, shards, uploaded):
     ahead = source.read_ahead([np.arange(i, i + 10) for i in range(0, 120, 10)])
     try:
         time.sleep(0.5)
-        assert 10_000 < ahead._held <= 40_000
-        requests = {id(request): request for sample in ahead._by_batch for _, request in sample.spans}.values()
+        assert 10_000 < ahead.held_bytes <= 40_000
+        requests = {request for sample in ahead._by_batch for request in sample.requests}
         assert 10_000 < sum(len(request.data or b"") for request in requests) <= 40_000
         for index in range(0, 60):
             assert ahead.take(index)
         ahead.finish(6)
         assert all(sample.batch >= 6 for sample in ahead._by_batch)
         time.sleep(0.3)
-        assert 10_000 < ahead._held <= 40_000
+        assert 10_000 < ahead.held_bytes <= 40_000
     finally:
         ahead.close()
     assert no_remote_thread_lives()
