@@ -68,10 +68,23 @@ class _Request:
         self.data: Buffer | None = None
 
 
-class _Sample(NamedTuple):
-    batch: int
+class _Group(NamedTuple):
+    """Samples whose requests were planned together.
+
+    Attributes:
+        first: position of its first sample in the epoch's order.
+        request_of: (n, K) request of each span; -1: the sample lacks it.
+    """
+
+    first: int
+    requests: list[_Request]
+    request_of: NDArray[np.int64]
+
+
+class _Batch(NamedTuple):
     number: int
-    requests: list[_Request | None]  # of each span
+    first: int  # position of its first sample
+    indices: NDArray[np.int64]
 
 
 class ReadAhead:
@@ -100,8 +113,11 @@ class ReadAhead:
     ) -> None:
         self._reader, self._objects, self._spans, self._max_bytes = reader, objects, spans, max_bytes
         self._batches: Iterator[tuple[int, NDArray[np.int64]]] = enumerate(batches)
-        self._samples: dict[int, deque[_Sample]] = {}
-        self._by_batch: deque[_Sample] = deque()
+        # Tuples of integers, since an object for each sample would be work for the garbage collector.
+        self._positions: dict[int, tuple[int, ...]] = {}  # of a sample's occurrences that were not taken
+        self._planned = 0
+        self._groups: deque[_Group] = deque()
+        self._by_batch: deque[_Batch] = deque()
         self._queue: deque[_Request] = deque()
         self.held_bytes = self.max_held_bytes = self.requests = self.received_bytes = 0
         self._stop = threading.Event()
@@ -128,12 +144,12 @@ class ReadAhead:
         given once.
         """
         with self._lock:
-            sample = self._pop(index)
-        if sample is None:
+            requests = self._pop(index)
+        if requests is None:
             return None
         try:
             parts: list[Part | None] = []
-            for request in sample.requests:
+            for request in requests:
                 data = None if request is None else self._wait(request)
                 if request is not None and data is None:
                     return None
@@ -141,45 +157,43 @@ class ReadAhead:
             return parts
         finally:
             with self._lock:
-                self._release(sample)
+                self._release(requests)
 
     def take_arrived(self, indices: Iterable[int]) -> list[list[Part] | None]:
         """Takes those of the samples that have all spans and whose requests have arrived; None for others."""
         taken: list[list[Part] | None] = []
         with self._lock:
             for index in indices:
-                waiting = self._samples.get(index)
-                parts: list[Part] | None = None
-                if waiting:
-                    parts = [
-                        Part(request.data, request.offset)
-                        for request in waiting[0].requests
-                        if request is not None and request.data is not None
-                    ]
-                    if len(parts) < len(waiting[0].requests):
-                        parts = None
-                    elif (sample := self._pop(index)) is not None:
-                        self._release(sample)
-                taken.append(parts)
+                positions = self._positions.get(index)
+                requests = self._requests_of(positions[0]) if positions else []
+                parts = [
+                    Part(each.data, each.offset) for each in requests if each is not None and each.data is not None
+                ]
+                if parts and len(parts) == len(requests):
+                    self._pop(index)
+                    self._release(requests)
+                    taken.append(parts)
+                else:
+                    taken.append(None)
         return taken
 
     def finish(self, batches: int) -> None:
         """Drops the samples of the first `batches` batches that were not taken."""
         with self._lock:
-            while self._by_batch and self._by_batch[0].batch < batches:
-                sample = self._by_batch.popleft()
-                waiting = self._samples.get(sample.number, ())
-                if any(other is sample for other in waiting):
-                    self._samples[sample.number] = deque(other for other in waiting if other is not sample)
-                    if not self._samples[sample.number]:
-                        del self._samples[sample.number]
-                    self._release(sample)
+            while self._by_batch and self._by_batch[0].number < batches:
+                batch = self._by_batch.popleft()
+                for position, index in enumerate(batch.indices.tolist(), batch.first):
+                    if position in self._positions.get(index, ()):
+                        self._release(self._pop(index) or [])
+            while len(self._groups) > 1 and self._by_batch and self._groups[1].first <= self._by_batch[0].first:
+                self._groups.popleft()
 
     def close(self) -> None:
         """Ends the threads, and frees the memory."""
         self._wake_all()
         with self._lock:
-            self._samples.clear()
+            self._positions.clear()
+            self._groups.clear()
             self._by_batch.clear()
             self._queue.clear()
         end = time.monotonic() + _CLOSE_SECONDS
@@ -206,29 +220,32 @@ class ReadAhead:
         if not batches:
             return False
         rows, request_of = _coalesce(np.concatenate(spans), limit)
-        requests: list[_Request | None] = [_Request(*row) for row in rows.tolist()]
-        self._queue += (request for request in requests if request is not None)
-        requests.append(None)  # of a missing span, which has number -1
-        lists = iter(request_of.tolist())
-        for batch, indices in batches:
-            for index in indices.tolist():
-                sample = _Sample(batch, index, [requests[i] for i in next(lists)])
-                self._samples.setdefault(index, deque()).append(sample)
-                self._by_batch.append(sample)
+        group = _Group(self._planned, [_Request(*row) for row in rows.tolist()], request_of)
+        self._groups.append(group)
+        self._queue += group.requests
+        for number, indices in batches:
+            self._by_batch.append(_Batch(number, self._planned, indices))
+            for position, index in enumerate(indices.tolist(), self._planned):
+                self._positions[index] = (*self._positions.get(index, ()), position)
+            self._planned += len(indices)
         self._has_room.notify()
         return True
 
-    def _pop(self, index: int) -> _Sample | None:
-        waiting = self._samples.get(index)
-        if waiting is None:
-            return None
-        sample = waiting.popleft()
-        if not waiting:
-            del self._samples[index]
-        return sample
+    def _requests_of(self, position: int) -> list[_Request | None]:
+        """The request of each span of a sample."""
+        group = next(group for group in reversed(self._groups) if group.first <= position)
+        numbers = group.request_of[position - group.first].tolist()
+        return [None if i < 0 else group.requests[i] for i in numbers]
 
-    def _release(self, sample: _Sample) -> None:
-        for request in set(sample.requests):
+    def _pop(self, index: int) -> list[_Request | None] | None:
+        """Removes a sample's first occurrence, and returns the request of each span; None if there is none."""
+        position, *rest = self._positions.pop(index, (-1,))
+        if rest:
+            self._positions[index] = tuple(rest)
+        return None if position < 0 else self._requests_of(position)
+
+    def _release(self, requests: Iterable[_Request | None]) -> None:
+        for request in set(requests):
             if request is not None:
                 request.users -= 1
                 if not request.users:

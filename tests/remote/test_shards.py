@@ -254,12 +254,12 @@ def test_memory_is_bounded(s3, shards, uploaded):
     try:
         time.sleep(0.5)
         assert 10_000 < ahead.held_bytes <= 40_000
-        requests = {request for sample in ahead._by_batch for request in sample.requests}
+        requests = [request for group in ahead._groups for request in group.requests]
         assert 10_000 < sum(len(request.data or b"") for request in requests) <= 40_000
         for index in range(0, 60):
             assert ahead.take(index)
         ahead.finish(6)
-        assert all(sample.batch >= 6 for sample in ahead._by_batch)
+        assert all(batch.number >= 6 for batch in ahead._by_batch)
         time.sleep(0.3)
         assert 10_000 < ahead.held_bytes <= 40_000
     finally:
