@@ -180,6 +180,21 @@ def test_headers_are_checked_by_their_crc_32(tmp_path_factory, header, data, wro
         assert [value is not None for value in work.finish()[0]] == [True, True, False, False]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=600, max_size=3000), st.integers(-10, 3010), st.integers(0, 3010))
+def test_ranges_in_memory_lie_within_it(data, begin, size):
+    memory = np.frombuffer(data, np.uint8)
+    state = np.array([[-1, memory.size, memory.ctypes.data, 0]])
+    crc = zlib.crc32(data[max(0, begin - 512) : max(0, begin)])
+    is_inside = begin >= 0 and begin + size <= len(data)
+    for header_bytes, expected in [(0, is_inside), (512, is_inside and begin >= 512)]:
+        ranges = FileRanges([memory], state, np.array([[[0, begin, size, crc]]]), header_bytes, lambda i, parts: i)
+        finish(work := read([None], ranges=ranges))
+        (found,) = work.finish()[0]
+        assert (found is not None) == expected
+        assert not expected or found.tobytes() == data[begin : begin + size]
+
+
 def batches_and_errors(source: TarShards, **options: Any) -> tuple[list[Any], list[str]]:
     """Two epochs, the second with open shards."""
     errors: list[str] = []

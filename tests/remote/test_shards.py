@@ -18,6 +18,8 @@ from torch.utils.data import ConcatDataset, Subset
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler, WeightedSampler
 from cuaug.sources import ChecksumSource, RemoteOptions, TarShards, TFRecord, open_source
 from cuaug.transforms import MixUp, RandomHorizontalFlip, Resize
+from tests.loader.native_runs import read
+from tests.loader.test_native_work import finish
 from tests.remote.servers import FAULTS
 from tests.sources.writers import KINDS, samples, write_tar
 
@@ -265,6 +267,32 @@ def test_memory_is_bounded(s3, shards, uploaded):
     finally:
         ahead.close()
     assert no_remote_thread_lives()
+
+
+def test_arrived_samples_are_read_natively(s3, tmp_path):
+    members = {f"{i}.{end}": photo(i) if end == "jpg" else b"%d" % i for i in range(20) for end in ("jpg", "cls")}
+    del members["7.cls"]
+    write_tar(tmp_path / "a.tar", members)
+    local, source = TarShards(tmp_path / "a.tar"), remote(s3, s3.put("a.tar", (tmp_path / "a.tar").read_bytes()))
+    order = np.array([3, 3, 7, 19, 0, 12])
+    ahead = source.read_ahead([order[:4], order[4:]])
+    try:
+        end = time.monotonic() + 30
+        while ahead.requests < 1 and time.monotonic() < end:
+            time.sleep(0.01)
+        s3.faults.seen.clear()
+        ranges = source.file_ranges(order[:4])
+        finish(work := read([None] * 4, ranges=ranges))
+        data, _, labels = work.finish()
+        assert [value is not None for value in data] == [True, True, False, True]
+        assert [(data[i].tobytes(), labels[i]) for i in (0, 1, 3)] == [local.read(i) for i in (3, 3, 19)]
+        assert (source.file_ranges(order[:2]).table[..., 0] == -1).all(), "each occurrence is given once"
+        with pytest.raises(DecodeError, match="no field 'cls'"):
+            source.read(7)
+        assert source.read(0) == local.read(0) and not s3.faults.seen, "no further request"
+    finally:
+        ahead.close()
+    assert (source.file_ranges(order).table[..., 0] == -1).all()
 
 
 def test_a_stuck_server_does_not_hold_up_the_loader(s3, uploaded):

@@ -1,0 +1,42 @@
+"""Read-ahead: how spans become requests."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug.remote.read_ahead import _GAP_BYTES, _coalesce
+
+SPANS = st.tuples(st.integers(-1, 2), st.integers(0, 2_000_000), st.integers(0, 300_000))
+
+
+@given(st.integers(1, 3).flatmap(lambda k: st.lists(st.lists(SPANS, min_size=k, max_size=k), min_size=1)), st.data())
+def test_requests_hold_their_spans(samples, data):
+    limit = data.draw(st.sampled_from([1000, 400_000, 4 << 20, 1 << 30]))
+    spans = np.array(samples, dtype=np.int64)
+    requests, request_of = _coalesce(spans, limit)
+    assert request_of.shape == spans.shape[:2] and ((request_of < 0) == (spans[..., 0] < 0)).all()
+    needs = []
+    for i, (number, begin, end, users) in enumerate(requests.tolist()):
+        rows, _ = np.nonzero(request_of == i)
+        own = spans[request_of == i]
+        assert users == len(set(rows.tolist()))
+        assert (own[:, 0] == number).all()
+        assert own[:, 1].min() == begin and (own[:, 1] + own[:, 2]).max() == end
+        assert len(own) == 1 or end - begin <= min(limit, 4 << 20) or len({*own[:, 1].tolist()}) == 1
+        covered = np.sort(own[:, 1])
+        assert (np.diff(covered) <= 300_000 + _GAP_BYTES).all()
+        needs.append(rows.min())
+    assert needs == sorted(needs), "in the order in which samples need them"
+
+
+def test_neighbours_share_a_request():
+    places = [(0, 0, 100), (0, 100 + _GAP_BYTES, 50), (0, 151 + 2 * _GAP_BYTES, 9), (1, 0, 10), (0, 0, 100)]
+    requests, request_of = _coalesce(np.array(places)[:, None], 1 << 20)
+    assert request_of[:, 0].tolist() == [0, 0, 1, 2, 0]
+    assert requests.tolist() == [
+        [0, 0, 150 + _GAP_BYTES, 3],
+        [0, 151 + 2 * _GAP_BYTES, 160 + 2 * _GAP_BYTES, 1],
+        [1, 0, 10, 1],
+    ]
