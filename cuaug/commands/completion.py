@@ -17,7 +17,7 @@ from cuaug.errors import LoaderError
 __all__ = ["completion"]
 
 # The metavars of arguments that are paths.
-_PATHS = {"FILE", "FILE_OR_EXPR", "OUT", "PATH", "SOURCE", "STATE", "TARGET"}
+_PATHS = {"FILE", "FILE_OR_EXPR", "FOLDER", "OUT", "PATH", "SOURCE", "STATE", "TARGET"}
 
 
 def completion(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:

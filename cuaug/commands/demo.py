@@ -35,6 +35,9 @@ _CLASSES = ("circle", *_CORNERS)
 def demo(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """Draws, trains, prints, and returns the exit status; errors are one line on `errors`."""
     try:
+        if options.pictures:
+            _write_pictures(Path(options.pictures), out)
+            return 0
         with tempfile.TemporaryDirectory(prefix="cuaug-demo-") as folder:
             _run(Path(folder), options.device, options.output, out)
     except (CuaugError, OSError, ValueError) as error:
@@ -46,10 +49,7 @@ def demo(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
 def _run(folder: Path, device: str | None, picture: str, out: TextIO) -> None:
     start = time.perf_counter()
     torch.manual_seed(0)  # the loader's seed too
-    write_shapes(folder / "train", _COUNT, seed=0)
-    write_shapes(folder / "validation", _COUNT // 4, seed=1)
-    seconds = time.perf_counter() - start
-    print(f"{_COUNT} JPEGs of {len(_CLASSES)} shapes, and {_COUNT // 4} to validate: {seconds:.1f} s", file=out)
+    _write_pictures(folder, out)
     normalize = T.Normalize(_MEAN, _STD)
     chain = [
         T.RandomResizedCrop(_SIDE, scale=(0.7, 1.0)),
@@ -68,6 +68,15 @@ def _run(folder: Path, device: str | None, picture: str, out: TextIO) -> None:
     print(
         f"\n{time.perf_counter() - start:.0f} s in total. Next, with images of your own: cuaug preview --help", file=out
     )
+
+
+def _write_pictures(folder: Path, out: TextIO) -> None:
+    """Writes folder/train and folder/validation, which must not exist."""
+    start = time.perf_counter()
+    write_shapes(folder / "train", _COUNT, seed=0)
+    write_shapes(folder / "validation", _COUNT // 4, seed=1)
+    seconds = time.perf_counter() - start
+    print(f"{_COUNT} JPEGs of {len(_CLASSES)} shapes, and {_COUNT // 4} to validate: {seconds:.1f} s", file=out)
 
 
 def _train(loader: Loader, held: Loader, out: TextIO) -> None:

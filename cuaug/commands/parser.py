@@ -59,6 +59,11 @@ def _add_demo(commands: Any) -> None:
     command.add_argument(
         "-o", "--output", default="cuaug-demo.png", metavar="FILE", help="picture to write (default: %(default)s)"
     )
+    command.add_argument(
+        "--pictures",
+        metavar="FOLDER",
+        help="train nothing: only write the pictures to FOLDER/train and FOLDER/validation, a folder per class",
+    )
 
 
 def _add_completion(commands: Any) -> None:

@@ -111,6 +111,16 @@ def test_shapes_are_in_folders_of_their_classes_and_always_the_same(tmp_path):
     assert all((tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes() for path in files)
 
 
+def test_the_demo_writes_its_pictures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "_COUNT", 16)
+    folder = tmp_path / "shapes"
+    assert main(["demo", "--pictures", str(folder)]) == 0
+    assert len(list(folder.glob("train/*/*.jpg"))) == 16 and len(list(folder.glob("validation/*/*.jpg"))) == 4
+    assert capsys.readouterr().out.startswith("16 JPEGs of 4 shapes")
+    assert main(["demo", "--pictures", str(folder)]) == 1
+    assert "exists" in capsys.readouterr().err, "pictures of a user are not overwritten"
+
+
 @pytest.mark.parametrize(
     "arguments, says", [(["-o", "no/such/folder.png"], "no/such/folder.png"), (["--device", "gpu"], "gpu")]
 )
