@@ -6,6 +6,7 @@
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
 #   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
+#   make try-tutorial  docs/tutorial.md in an environment of its own, from a wheel to a trained network
 #   make clean      remove what was built
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-torchvision lint fuzz bench clean
+.PHONY: all demo test test-fast test-torchvision lint fuzz bench try-tutorial clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -68,6 +69,10 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/first_batch.py --out benchmarks/results
 	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
 	$(BIN)/python benchmarks/tables.py
+
+try-tutorial: $(VENV)/installed-test
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/tutorial .
+	$(PYTHON) tests/tools/try_tutorial.py --wheels build/tutorial
 
 clean:
 	rm -rf $(VENV) $(TORCHVISION_VENV) build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png

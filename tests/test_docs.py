@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 POLICIES = [ROOT / name for name in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -22,8 +19,6 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("**/*.md")),
     ROOT / "benchmarks" / "README.md",
 ]
-#: Pages whose programs need no more than photos in folders.
-PROGRAMS = ("README.md", "docs/transforms.md", "docs/migrating/image_decoding.md", "docs/migrating/dataloader.md")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -89,26 +84,6 @@ def test_names_exist_after_import_cuaug():
 def test_links_say_where_they_lead(document):
     for label, target in re.findall(r"\[`?([^\]`]+\.\w+)`?\]\(([^)#]+)[^)]*\)", document.read_text()):
         assert label.split("/")[-1] == target.split("/")[-1], f"{document.name}: [{label}]({target})"
-
-
-def test_programs_that_need_photos_run(tmp_path):
-    """One after the other, as they are read, on a few photos in a folder for each class."""
-    photo = np.zeros((40, 60, 3), np.uint8)
-    for name in ("cat", "dog"):
-        folder = tmp_path / "photos" / "train" / name
-        folder.mkdir(parents=True)
-        for number in range(3):
-            Image.fromarray(photo).save(folder / f"{number}.jpg")
-    pages = [ROOT / name for name in PROGRAMS]
-    programs = [code for page in pages for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
-    assert len(programs) >= 4
-    image = ["import numpy as np", "from PIL import Image", "image = Image.new('RGB', (60, 40))"]
-    targets = ["boxes, masks = np.array([[5, 5, 40, 30]], np.float32), np.ones((1, 40, 60), np.uint8)"]
-    program = "\n".join([*image, *targets, *programs])
-    command = [sys.executable, "-c", program]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_map_has_everything():

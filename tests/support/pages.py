@@ -1,8 +1,4 @@
-"""The code blocks of a document: which of them run, and how a page's blocks run.
-
-`python -m tests.support.pages docs/sources.md` runs the blocks of a page in the working directory: Python blocks in one
-namespace, and lines of shell blocks that begin with `cuaug`, by the command's own `main`.
-"""
+"""The code blocks of a document: which of them run, and how a page's blocks run."""
 
 from __future__ import annotations
 
@@ -14,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Block", "code_blocks", "commands", "run"]
+from cuaug.commands.cli import main
+
+__all__ = ["LANGUAGES", "Block", "code_blocks", "commands", "run"]
 
 LANGUAGES = ("bash", "cpp", "python", "text", "yaml")
 _BLOCK = re.compile(
@@ -47,12 +45,20 @@ def commands(block: Block) -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-def run(page: Path, names: Mapping[str, Any], *, python: bool = True) -> None:
-    """Runs the blocks of a page in their order; errors name the page's lines."""
-    from cuaug.commands.cli import main
+def run(page: Path, names: Mapping[str, Any], *, python: bool, replace: Mapping[str, str]) -> None:
+    """Runs the blocks of a page in their order: Python in one namespace, lines that begin with `cuaug` by its `main`.
 
+    Args:
+        page: the document. Errors name its lines.
+        names: names that its Python blocks find.
+        python: False: Python blocks are left out.
+        replace: text of the page, and what runs in its place.
+    """
+    text = page.read_text()
+    for old, new in replace.items():
+        text = text.replace(old, new)
     names = {**names, "__name__": "__main__"}
-    for block in code_blocks(page.read_text()):
+    for block in code_blocks(text):
         if block.reason:
             continue
         if block.language == "python" and python:

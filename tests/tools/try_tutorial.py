@@ -1,7 +1,7 @@
 """Does what docs/tutorial.md says, in a new folder, and prints the seconds of each block.
 
-It needs only Python's standard library, and a wheel of cuaug. The shell blocks run in their order, then the Python blocks
-as one program; `make try-tutorial` makes the wheel and runs it. To try it on a machine with nothing but Python:
+It needs only Python's standard library, and a wheel of cuaug. The shell blocks run in their order, then the Python
+blocks as one program; `make try-tutorial` makes the wheel and runs it. To try it on a machine with nothing but Python:
 
     debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm debian
     python3 tests/tools/try_tutorial.py --root debian
