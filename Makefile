@@ -4,6 +4,7 @@
 #   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
 #   make test-fast  the everyday subset
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
+#   make audit      known vulnerabilities of what .venv installs; asks OSV over the network
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
 #   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
 #   make try-tutorial  docs/tutorial.md in an environment of its own, from a wheel to a trained network
@@ -21,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-torchvision lint fuzz bench try-tutorial clean
+.PHONY: all demo test test-fast test-torchvision lint audit fuzz bench try-tutorial clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -40,12 +41,20 @@ lint: $(VENV)/installed-test
 	$(BIN)/clang-format --dry-run -Werror $(wildcard kernels/*.h kernels/*/*.h kernels/*/*.cpp kernels/*/*.cu)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
+	$(BIN)/zizmor --offline --quiet --persona auditor --min-severity low .github
 
 test: lint
 	$(BIN)/python -m pytest -n logical --dist worksteal
 
 test-fast: $(VENV)/installed-test
 	HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
+
+# OSV is asked for each package: an error, not a pass, where it cannot be reached. PyPI's own service would skip versions
+# that it does not have, such as torch's CPU builds.
+audit: $(VENV)/installed-test $(VENV)/installed-audit
+	$(BIN)/pip-audit --vulnerability-service osv --skip-editable --progress-spinner off || \
+		{ echo "make audit: a vulnerability was found, or OSV could not be reached: see above" >&2; exit 1; }
 
 # A new seed each day; the output names it, and the command that repeats a failing case.
 FUZZ_SEED ?= $(shell date +%Y%m%d)

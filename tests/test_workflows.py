@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,31 @@ def test_workflows_run_targets_of_the_makefile(workflow):
         assert make == "make" and target in TARGETS, command
         for variable in variables:
             assert re.search(rf"^{variable.partition('=')[0]} \?=", MAKEFILE, re.MULTILINE), command
+
+
+SECURITY_FAULTS = {
+    "unpinned-uses": ("3d3c42e5aac5ba805825da76410c181273ba90b1", "v7"),
+    "excessive-permissions": ("contents: read", "contents: write"),
+    "artipacked": ("persist-credentials: false", "persist-credentials: true"),
+    "template-injection": ("make audit PYTHON=python", "echo ${{ github.event.pull_request.title }}"),
+}
+
+
+@pytest.mark.parametrize(
+    ("tool", "faults"), [("check-jsonschema", {"run-on": ("runs-on:", "run-on:")}), ("zizmor", SECURITY_FAULTS)]
+)
+def test_lint_finds_faults_of_workflows(tmp_path, tool, faults):
+    text = (ROOT / ".github/workflows/audit.yml").read_text()
+    for sound, fault in faults.values():
+        assert sound in text
+        text = text.replace(sound, fault)
+    file = tmp_path / ".github/workflows/audit.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    (options,) = re.findall(rf"\$\(BIN\)/{tool} (.*) (?:\.github|\$\(wildcard .*)$", MAKEFILE, re.MULTILINE)
+    command = [Path(sys.executable).with_name(tool), *options.split(), file]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode and all(name in done.stdout + done.stderr for name in faults)
 
 
 def test_contributing_names_targets_of_the_makefile():
