@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 __all__ = ["NPY_SIGNATURE", "decode_npy"]
 
 NPY_SIGNATURE = b"\x93NUMPY"
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -26,14 +28,12 @@ def decode_npy(data: bytes) -> NDArray[Any]:
     """
     file = io.BytesIO(data)
     try:
-        version = npy.read_magic(file)
-        if version not in _NPY_HEADERS:
-            raise ValueError(f"version {version} of NumPy's format")
-        shape, is_fortran, dtype = _NPY_HEADERS[version](file)
-    except ValueError:
-        raise
+        shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(file)](file)
+    except KeyError as error:
+        raise ValueError(f"version {error} of NumPy's format") from error
     except Exception as error:  # NumPy parses the header as Python
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+        # Some messages name an object by its address.
+        raise ValueError(f"its header is damaged: {type(error).__name__}: {_ADDRESS.sub('', str(error))}") from error
     if dtype.hasobject:
         raise ValueError("an array of objects, which is a pickle")
     if any(size < 0 for size in shape):

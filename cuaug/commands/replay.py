@@ -6,7 +6,6 @@ import argparse
 import importlib
 import json
 import os
-import pickle
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from cuaug.errors import ArgumentError, CuaugError
 from cuaug.loader import Loader
 from cuaug.sampling.state import VERSION
 
-__all__ = ["find_state", "replay"]
+__all__ = ["find_state", "read_state", "replay"]
 
 _FIELDS = {"version", "epoch", "position", "seed"}
 
@@ -27,7 +26,7 @@ _FIELDS = {"version", "epoch", "position", "seed"}
 def replay(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """Prints the batch, writes it, and returns the exit status; errors are one line on `errors`."""
     try:
-        state = find_state(_read(options.state))
+        state = find_state(read_state(options.state))
         with _make_loader(options.loader) as loader:
             loader.load_state_dict(state)
             epoch = state["epoch"] if options.epoch is None else options.epoch
@@ -65,16 +64,18 @@ def find_state(value: Any) -> dict[str, Any]:
     return found[0]
 
 
-def _read(path: str) -> Any:
+def read_state(path: str) -> Any:
     """The contents of a JSON file, or of one that `torch.save` wrote; it runs no code of the file."""
     data = Path(path).read_bytes()
     try:
         return json.loads(data)
-    except ValueError:  # not text, or no JSON
+    except (ValueError, RecursionError):  # not text, or no JSON
         pass
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # torch's parser raises any exception type on a damaged file
         reason = str(error).partition("\n")[0]
         raise ArgumentError(f"STATE {path!r} is neither JSON nor a file that torch.save wrote: {reason}") from error
 

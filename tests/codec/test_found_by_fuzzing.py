@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuaug.codec import read_header
+from cuaug.codec import read_header, read_picture
 from cuaug.codec.sniff import webp_size
 from cuaug.errors import DecodeError
 from tests.codec.images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
 from tests.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
 from tests.codec.mutations import Part, join, split
-from tests.codec.originals import ORIGINALS
+from tests.codec.originals import ORIGINALS, PICTURES
 
 ROTATED = ORIGINALS["webp rotated 6"]
 FAILED = "failed"
@@ -152,3 +152,11 @@ def test_a_rotated_png_whose_exif_has_a_wrong_checksum(decoder, name):
     at = data.index(b"eXIf")
     for bit in range(8):
         assert_as_pillow(decoder, data[: at + 31] + bytes([data[at + 31] ^ 1 << bit]) + data[at + 32 :])
+
+
+def test_an_npy_header_that_python_cannot_evaluate():
+    """The message held the address of an object, which differs from run to run."""
+    data = PICTURES["npy 5 bands"].replace(b"False", b"Falre")
+    with pytest.raises(DecodeError, match=r"its header is damaged") as caught:
+        read_picture(data, "RGBA")
+    assert " at 0x" not in str(caught.value)

@@ -75,6 +75,7 @@ def test_another_epoch_from_a_checkpoint_as_a_picture(run, capsys):
     [
         (["none.json", "0"], "No such file"),
         (["photos/a/0.png", "0"], "STATE 'photos/a/0.png' is neither JSON nor a file that torch.save wrote"),
+        (["torn.pt", "0"], "STATE 'torn.pt' is neither JSON nor a file that torch.save wrote: list index out of range"),
         (["two.json", "0"], "STATE holds 2 states of a Loader"),
         (["empty.json", "0"], "STATE holds 0 states of a Loader"),
         (["state.json", "9"], "step must be from 0 to 3"),
@@ -87,6 +88,7 @@ def test_errors_are_one_line(run, capsys, arguments, message):
     state = json.loads(Path("state.json").read_text())
     for file, value in {"two": [state, state], "empty": {"a": 1}, "old": state | {"version": 1}}.items():
         Path(f"{file}.json").write_text(json.dumps({"a": value[0], "b": value[1]} if file == "two" else value))
+    Path("torn.pt").write_bytes(b"\x80\x02}(K\x01u.")  # a key without its value
     assert main(["replay", *arguments, "--loader", f"{name}:make_loader"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("cuaug replay: ") and message in error and error.count("\n") == 1

@@ -23,7 +23,7 @@ from cuaug.errors import CuaugError
 from cuaug.sources import Coco, Csv, ListFile, TarShards
 from cuaug.sources._bytes import read_bytes
 
-__all__ = ["damaged", "read_all", "run_coco", "run_list", "run_table", "run_tar"]
+__all__ = ["changed_json", "damaged", "open_and_read", "read_all", "run_coco", "run_list", "run_table", "run_tar"]
 
 # Numbers and texts that break parsers.
 _NUMBERS = [
@@ -88,7 +88,7 @@ def read_all(source: Any) -> None:
             source.encoded_size(i)
 
 
-def _open_and_read(make: Callable[[], Any]) -> None:
+def open_and_read(make: Callable[[], Any]) -> None:
     with contextlib.suppress(CuaugError):
         source = make()
         read_all(source)
@@ -154,7 +154,7 @@ def run_tar(rng: random.Random, folder: Path) -> None:
     path = folder / "a.tar"
     path.write_bytes(damaged(rng, data) if rng.random() < 0.6 else data)
     label = rng.choice([None, "cls", "json", "npy", "txt", ["cls", "json", "npy"]])
-    _open_and_read(lambda: TarShards(path, label=label))
+    open_and_read(lambda: TarShards(path, label=label))
 
 
 # --- COCO ------------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _odd(rng: random.Random) -> Any:
     return rng.choice(simple)
 
 
-def _changed(rng: random.Random, value: Any) -> Any:
+def changed_json(rng: random.Random, value: Any) -> Any:
     """The value with one node replaced, removed or doubled."""
     if not isinstance(value, (dict, list)) or not value or rng.random() < 0.12:
         return _odd(rng)
@@ -199,21 +199,21 @@ def _changed(rng: random.Random, value: Any) -> Any:
     elif isinstance(changed, list) and rng.random() < 0.08:
         changed.append(changed[key])
     else:
-        changed[key] = _changed(rng, value[key])
+        changed[key] = changed_json(rng, value[key])
     return changed
 
 
 def run_coco(rng: random.Random, folder: Path) -> None:
     content = _coco()
     for annotation in content["annotations"]:  # let the file open, so that its masks are reached
-        annotation["segmentation"] = _changed(rng, annotation["segmentation"])
+        annotation["segmentation"] = changed_json(rng, annotation["segmentation"])
     for _ in range(rng.choice((0, 0, 1, 2))):
-        content = _changed(rng, content)
+        content = changed_json(rng, content)
     text = json.dumps(content, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     path = folder / "coco.json"
     path.write_bytes(damaged(rng, text) if rng.random() < 0.2 else text)
     options = {name: rng.random() < 0.5 for name in ("contiguous", "keep_crowds", "keep_empty", "allow_outside")}
-    _open_and_read(lambda: Coco(folder, path, masks=rng.random() < 0.8, **options))
+    open_and_read(lambda: Coco(folder, path, masks=rng.random() < 0.8, **options))
 
 
 # --- tables and lists ------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def run_table(rng: random.Random, folder: Path) -> None:
     path = folder / "a.csv"
     path.write_bytes(damaged(rng, data) if rng.random() < 0.5 else data)
     label = rng.choice([1, "n", "name", None, ["n", "x", "name"], 99])
-    _open_and_read(lambda: Csv(path, label=label, header=rng.random() < 0.8, allow_outside=rng.random() < 0.3))
+    open_and_read(lambda: Csv(path, label=label, header=rng.random() < 0.8, allow_outside=rng.random() < 0.3))
 
 
 def run_list(rng: random.Random, folder: Path) -> None:
@@ -238,4 +238,4 @@ def run_list(rng: random.Random, folder: Path) -> None:
     data = "\n".join(lines).encode("utf-8", "surrogateescape")
     path = folder / "a.txt"
     path.write_bytes(damaged(rng, data) if rng.random() < 0.5 else data)
-    _open_and_read(lambda: ListFile(path, labels=rng.randint(0, 3), allow_outside=rng.random() < 0.3))
+    open_and_read(lambda: ListFile(path, labels=rng.randint(0, 3), allow_outside=rng.random() < 0.3))

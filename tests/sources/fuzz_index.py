@@ -122,7 +122,7 @@ def run_one(rng: random.Random, folder: Path) -> None:
             source = SOURCES[name](path)
             for i in range(len(source)):
                 source.path(i)
-            samples = [_read(source, i) for i in range(len(source))]
+            samples = [read(source, i) for i in range(len(source))]
             source.fingerprint()
         except LoaderError:
             assert is_edit, "a damaged index is made again"
@@ -134,7 +134,7 @@ def run_one(rng: random.Random, folder: Path) -> None:
         shutil.rmtree(case_folder)
 
 
-def _read(source: Any, index: int) -> Any:
+def read(source: Any, index: int) -> Any:
     try:
         return source.read(index)
     except (DecodeError, OSError):

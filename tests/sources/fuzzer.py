@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests.cache import fuzz_cache
 from tests.codec.memory import peak_bytes
-from tests.sources import fuzz_containers, fuzz_files, fuzz_index
+from tests.sources import fuzz_commands, fuzz_containers, fuzz_files, fuzz_index, fuzz_kept, fuzz_records
 
 __all__ = ["KINDS"]
 
@@ -39,6 +39,16 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "hdf5": fuzz_containers.run_hdf5,
     "tfrecord": fuzz_containers.run_tfrecord,
     "lmdb": fuzz_containers.run_lmdb,
+    "parquet": fuzz_records.run_parquet,
+    "mds": fuzz_records.run_mds,
+    "litdata": fuzz_records.run_litdata,
+    "remote index": fuzz_kept.run_remote_index,
+    "blocks": fuzz_kept.run_blocks,
+    "jpeg index": fuzz_kept.run_jpeg_index,
+    "video index": fuzz_kept.run_video_index,
+    "checksums": fuzz_commands.run_checksums,
+    "state": fuzz_commands.run_state,
+    "shard set": fuzz_commands.run_shard_set,
 }
 _ARM_EVERY = 20  # cases under one deadline: setting it costs as much as a case
 

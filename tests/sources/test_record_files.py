@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -150,6 +151,13 @@ def test_other_indexes_are_refused(name, folder, text):
         CLASSES[name](folder)
     (folder / "index.json").unlink()
     with pytest.raises(LoaderError, match=r"cannot read .*index.json': No such file"):
+        CLASSES[name](folder)
+
+
+def test_numbers_that_are_no_integers_are_refused(name, folder):
+    text = (folder / "index.json").read_text()
+    (folder / "index.json").write_text(re.sub(r'("samples"|"chunk_bytes"): \d+', r"\1: Infinity", text))
+    with pytest.raises(LoaderError, match="cannot convert float infinity"):
         CLASSES[name](folder)
 
 

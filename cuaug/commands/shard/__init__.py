@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any, TextIO
 
 from cuaug._runtime.cpu_limits import allowed_cpus
@@ -13,10 +14,21 @@ from cuaug.commands.open_paths import open_paths
 from cuaug.commands.progress import Progress
 from cuaug.commands.shard.build import Builder
 from cuaug.commands.shard.partial_files import open_partial_folder
-from cuaug.commands.shard.plan import ShardNames, compare_arguments, describe_source, read_json
+from cuaug.commands.shard.plan import (
+    PLAN_FIELDS,
+    ShardNames,
+    check_fields,
+    compare_arguments,
+    describe_source,
+    read_json,
+)
 from cuaug.errors import CuaugError, DecodeError, SourceError
 
 __all__ = ["shard"]
+
+# Types of the manifest's fields in JSON, and of its entries'.
+_MANIFEST_FIELDS = {**PLAN_FIELDS, "shards": list, "skipped": list, "bytes": int, "opens_with": str}
+_ENTRY_FIELDS = {"name": str, "bytes": int}
 
 
 def shard(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
@@ -66,7 +78,7 @@ def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: P
         on_sample=on_sample,
     )
     with open_partial_folder(names.partial, names.plan, names.manifest):
-        manifest = read_json(names.manifest)
+        manifest = read_json(names.manifest, _MANIFEST_FIELDS)
         if manifest is None:
             manifest = _build(builder, rank, ranks, out, progress)
         else:
@@ -103,7 +115,8 @@ def _check_files(names: ShardNames, manifest: dict[str, Any]) -> None:
         LoaderError: a shard is missing or has another size.
     """
     for entry in manifest["shards"]:
-        path = names.folder / entry["name"]
+        check_fields(names.manifest, entry, _ENTRY_FIELDS)
+        path = names.folder / os.path.basename(entry["name"])
         if not path.is_file() or path.stat().st_size != entry["bytes"]:
             raise SourceError(
                 f"{str(path)!r} of a finished set is missing, or has not the {entry['bytes']:,} bytes of the manifest: "

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from cuaug.commands.shard.partial_files import PartialFile, claim_file, sync_folder
-from cuaug.commands.shard.plan import Plan, ShardNames, compare_arguments, read_json
+from cuaug.commands.shard.plan import Plan, ShardNames, read_json
 from cuaug.commands.shard.samples import EncodedSample, SampleEncoder
 from cuaug.commands.shard.writers import ParquetFormat, TarFormat
 from cuaug.errors import ArgumentError, DecodeError, SourceError
-from cuaug.sources._index import SUFFIX
+from cuaug.sources._index import SUFFIX, is_string_list
 from cuaug.sources.checked import checksum_line
 from cuaug.sources.tar_shards import make_index
 
@@ -37,6 +37,11 @@ __all__ = ["Builder"]
 _MEASURED = 512  # samples; the mean of as many photos is within about 5 percent
 _SAMPLES_PER_TASK = 8
 _TASKS_PER_THREAD = 4
+# Types of a record's fields in JSON.
+_RECORD_FIELDS: Mapping[str, type] = {
+    **{"name": str, "samples": int, "bytes": int, "sha256": str},
+    **{"images": list, "labels": list, "unmarked": int, "skipped": list},
+}
 
 
 class Builder:
@@ -75,14 +80,11 @@ class Builder:
             LoaderError: it is of other arguments, or a file of another set has the name of a shard.
         """
         path = self._names.plan
-        if read_json(path) is None:
+        if not path.exists():
             with _claimed(path) as file:
                 if file is not None:  # else another process has made it meanwhile
                     _publish(file, path, self._new_plan().to_json())
-        stored = read_json(path)
-        assert stored is not None
-        compare_arguments(path, stored, self._arguments)
-        self.plan = Plan.from_json(stored)
+        self.plan = Plan.read(path, self._arguments)
         self._format = TarFormat() if self._is_tar else ParquetFormat(schema=self.plan.schema)
         self._encoder = self._make_encoder(self._format)
         self._order = self.plan.order()
@@ -121,9 +123,13 @@ class Builder:
             size = os.stat(path).st_size
         except FileNotFoundError:
             return None
-        record = read_json(self._record_path(shard))  # after the shard's status: its record was there before it
+        record = read_json(
+            self._record_path(shard), _RECORD_FIELDS
+        )  # after the shard's status: its record was there before it
         if record is None:
             raise SourceError(f"{str(path)!r} is not of this set: remove it, and it is made again")
+        if not is_string_list(record["images"]) or not is_string_list(record["labels"]):
+            raise SourceError(f"{str(self._record_path(shard))!r} is damaged: its images or labels are no names")
         if record["bytes"] != size:
             raise SourceError(
                 f"{str(path)!r} has {size:,} bytes, not {record['bytes']:,} as it was made: remove it to make it again"

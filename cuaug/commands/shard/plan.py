@@ -16,9 +16,11 @@ from cuaug.errors import ArgumentError
 from cuaug.sampling.orders import ShuffledOrder
 from cuaug.sources import Source, optional_method
 
-__all__ = ["Plan", "ShardNames", "compare_arguments", "describe_source", "read_json"]
+__all__ = ["PLAN_FIELDS", "Plan", "ShardNames", "check_fields", "compare_arguments", "describe_source", "read_json"]
 
 _VERSION = 1
+#: Types of a plan's fields in JSON.
+PLAN_FIELDS: Mapping[str, type] = {"version": int, "arguments": dict, "samples": int, "shards": int}
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,19 @@ class Plan:
         return {"version": _VERSION, **self.__dict__}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Plan:
-        return cls(*(values[name] for name in cls.__dataclass_fields__))
+    def read(cls, path: Path, arguments: Mapping[str, Any]) -> Plan:
+        """Reads the plan of a set that was begun with these arguments.
+
+        Raises:
+            LoaderError: it is damaged, or of other arguments.
+        """
+        values = read_json(path, PLAN_FIELDS)
+        assert values is not None  # no process removes the plan of an unfinished set
+        compare_arguments(path, values, arguments)
+        plan = cls(arguments, values["samples"], values["shards"], values.get("schema"))
+        if plan.samples != arguments["SOURCE"][0] or not 1 <= plan.shards <= plan.samples:
+            raise ArgumentError(f"{str(path)!r} is damaged: {plan.shards} shards of {plan.samples} samples")
+        return plan
 
 
 def describe_source(source: Source) -> list[Any]:
@@ -150,11 +163,28 @@ def compare_arguments(path: Path, stored: Mapping[str, Any], arguments: Mapping[
             )
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The content of a JSON file; None if there is no such file."""
+def read_json(path: Path, fields: Mapping[str, type]) -> dict[str, Any] | None:
+    """The content of a JSON file with these fields; None if there is no such file.
+
+    Raises:
+        LoaderError: it is no JSON, or a field is missing or of another type.
+    """
     try:
-        return json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{str(path)!r} is damaged: {error}") from error
+    check_fields(path, values, fields)
+    return values
+
+
+def check_fields(path: Path, values: Any, fields: Mapping[str, type]) -> None:
+    """Checks the types of a JSON object's fields.
+
+    Raises:
+        LoaderError: a field is missing or of another type, or `values` is no object.
+    """
+    for name, kind in fields.items():
+        if not isinstance(values, dict) or not isinstance(values.get(name), kind):
+            raise ArgumentError(f"{str(path)!r} is damaged: {name!r} is missing, or no {kind.__name__}")

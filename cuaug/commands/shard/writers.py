@@ -104,7 +104,10 @@ class ParquetFormat:
         if schema is None:
             self.schema = self._schema_of([self.encode_label(label) for label in labels])
         else:
-            self.schema = self._pa.ipc.read_schema(self._pa.BufferReader(base64.b64decode(schema)))
+            try:
+                self.schema = self._pa.ipc.read_schema(self._pa.BufferReader(base64.b64decode(schema)))
+            except (self._pa.ArrowException, ValueError, TypeError, OSError) as error:
+                raise SourceError(f"the set's plan is damaged: its schema cannot be read: {error}") from error
 
     def to_json(self) -> str:
         return base64.b64encode(self.schema.serialize()).decode()
