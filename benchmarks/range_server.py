@@ -9,9 +9,9 @@ comes after a latency.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import sys
+import zlib
 from pathlib import Path
 
 _RANGE = re.compile(rb"(?im)^range: *bytes=(\d+)-(\d*)")
@@ -42,7 +42,7 @@ class Server(asyncio.Protocol):
             self.send(b"404 Not Found", b"", b"", 0)
             return
         data = self.objects.setdefault(name, file.read_bytes() if name not in self.objects else b"")
-        etag = hashlib.md5(name.encode()).hexdigest().encode()
+        etag = b"%08x" % zlib.crc32(name.encode())
         fields = b'ETag: "%s"\r\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\nAccept-Ranges: bytes\r\n' % etag
         match = _RANGE.search(head)
         if method == b"HEAD":
@@ -50,12 +50,14 @@ class Server(asyncio.Protocol):
         elif match:
             first, last = int(match[1]), min(int(match[2] or len(data)), len(data) - 1)
             fields += b"Content-Range: bytes %d-%d/%d\r\n" % (first, last, len(data))
-            self.send(b"206 Partial Content", fields, data[first : last + 1], last + 1 - first)
+            self.send(b"206 Partial Content", fields, memoryview(data)[first : last + 1], last + 1 - first)
         else:
             self.send(b"200 OK", fields, data, len(data))
 
-    def send(self, status: bytes, fields: bytes, body: bytes, size: int) -> None:
-        self.transport.write(b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n" % (status, fields, size) + body)
+    def send(self, status: bytes, fields: bytes, body: bytes | memoryview, size: int) -> None:
+        self.transport.write(b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n" % (status, fields, size))
+        if body:
+            self.transport.write(body)
 
 
 async def main(folder: str, port: str, latency: str) -> None:

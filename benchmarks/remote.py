@@ -1,7 +1,12 @@
-"""Remote tar shards beside the same local ones: images/s with 30 ms of latency, on two threads.
+"""Remote tar shards beside the same local ones, WebDataset and LitData: images/s with 30 ms of latency.
 
-The server (range_server.py) runs on the same CPUs, so its CPU time counts against the remote side. Local and remote
-take turns; the ratio is remote / local of the same turn. 1.0 means that read-ahead hides the network.
+cuaug runs on two threads; WebDataset and LitData with two worker processes, from the same server (remote_peers.py says
+how). The server (range_server.py) runs on the same CPUs, so its CPU time counts against the remote side. All take
+turns, and ratios are of the same turn: remote / local, where 1.0 means that read-ahead hides the network, and remote /
+peer. WebDataset's shuffle is a buffer of 500 samples, LitData's one of whole chunks; both stand beside "windows" and
+"full shuffle". A peer that is not installed is left out.
+
+In so small a set, a full shuffle's neighbours within the read-ahead share requests; "requests per image" tells it.
 
     python benchmarks/remote.py [--images 3000] [--latency 0.03] [--turns 5] [--out benchmarks/results/remote.json]
 """
@@ -9,6 +14,7 @@ take turns; the ratio is remote / local of the same turn. 1.0 means that read-ah
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
 import json
 import os
@@ -30,6 +36,7 @@ from cuaug import transforms as T
 from cuaug.sources import RemoteOptions, TarShards
 
 SHARDS = 4
+PEERS = ("webdataset", "litdata")
 
 
 def photo(number: int) -> bytes:
@@ -42,12 +49,17 @@ def photo(number: int) -> bytes:
     return file.getvalue()
 
 
-def write_shards(folder: Path, images: int) -> None:
+def shard_samples(shard: int, images: int) -> list[bytes]:
+    """The JPEGs of a shard."""
     photos = [photo(number) for number in range(20)]
+    return [photos[(i + shard) % 20] for i in range(images // SHARDS)]
+
+
+def write_shards(folder: Path, images: int) -> None:
     for shard in range(SHARDS):
         with tarfile.open(folder / f"train-{shard}.tar", "w") as archive:
-            for i in range(images // SHARDS):
-                for name, data in ((f"{shard}{i:05d}.jpg", photos[(i + shard) % 20]), (f"{shard}{i:05d}.cls", b"3")):
+            for i, image in enumerate(shard_samples(shard, images)):
+                for name, data in ((f"{shard}{i:05d}.jpg", image), (f"{shard}{i:05d}.cls", b"3")):
                     member = tarfile.TarInfo(name)
                     member.size = len(data)
                     archive.addfile(member, io.BytesIO(data))
@@ -68,6 +80,22 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def installed_peers() -> list[str]:
+    """The peers that are installed; says which ones are left out."""
+    found = [name for name in PEERS if importlib.util.find_spec(name)]
+    for name in sorted({*PEERS} - {*found}):
+        print(f"{name} is not installed, and left out")
+    return found
+
+
+def peer_rate(name: str, *arguments: str) -> float:
+    """Images/s of a peer's epoch, in a new process: forked workers hang once obstore has run in their parent."""
+    script = Path(__file__).with_name("remote_peers.py")
+    command = [sys.executable, str(script), name, *arguments]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
+    return float(output.split()[-1]) if output else 0.0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=3000)
@@ -75,28 +103,41 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    results = {}
+    peers, images = installed_peers(), arguments.images // SHARDS * SHARDS
+    results: dict[str, Any] = {"settings": {key: value for key, value in vars(arguments).items() if key != "out"}}
     with tempfile.TemporaryDirectory() as root:
-        os.environ["CUAUG_CACHE_DIR"] = f"{root}/cache"
+        os.environ |= {"CUAUG_CACHE_DIR": f"{root}/cache", "CUAUG_BENCH_FOLDER": root}
         folder = Path(root, "objects", "bucket")
         folder.mkdir(parents=True)
-        write_shards(folder, arguments.images)
+        write_shards(folder, images)
+        if "litdata" in peers:
+            peer_rate("write-litdata", str(folder), str(folder / "litdata"))
         port = free_port()
         script = Path(__file__).with_name("range_server.py")
         command = [sys.executable, str(script), str(folder.parent), str(port), str(arguments.latency)]
         server = subprocess.Popen(command)
         try:
             time.sleep(1)
-            options = {"key": "a", "secret": "b", "endpoint_url": f"http://127.0.0.1:{port}"}
+            endpoint = f"http://127.0.0.1:{port}"
+            options = {"key": "a", "secret": "b", "endpoint_url": endpoint}
             local = TarShards(folder)
             remote = TarShards("s3://bucket/train-{0..3}.tar", remote=RemoteOptions(storage_options=options))
             orders = {"file order": {}, "windows": {"sampler": cuaug.ShardSampler(local.shard_sizes, 500)}}
             for name, order in {**orders, "full shuffle": {"shuffle": True}}.items():
-                pairs = [(rate(local, order), rate(remote, order)) for _ in range(arguments.turns)]
-                ratio = statistics.median(there / here for here, there in pairs)
-                here, there = (statistics.median(side) for side in zip(*pairs, strict=True))
-                results[name] = {"local": here, "remote": there, "ratio": ratio}
-                print(f"{name}: local {here:.0f} images/s, remote {there:.0f}, ratio {ratio:.2f}", flush=True)
+                peer_order = "shuffled" if order else "in-order"
+                rows = [
+                    {"local": rate(local, order), "remote": rate(remote, order)}
+                    | {peer: peer_rate(peer, endpoint, str(images), peer_order) for peer in peers}
+                    for _ in range(arguments.turns)
+                ]
+                results[name] = {side: statistics.median(row[side] for row in rows) for side in rows[0]}
+                ratios = {
+                    side: statistics.median(row["remote"] / row[side] for row in rows) for side in ("local", *peers)
+                }
+                results[name]["remote_ratio_to"] = ratios
+                rates = ", ".join(f"{side} {results[name][side]:.0f}" for side in rows[0])
+                print(f"{name}: images/s: {rates}", flush=True)
+                print("  remote /", ", ".join(f"{side} {ratio:.2f}" for side, ratio in ratios.items()), flush=True)
         finally:
             server.kill()
             server.wait()
