@@ -31,7 +31,7 @@ from cuaug.errors import DecodeError
 from cuaug.pipeline.thread_pool import NativeWork
 from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
-from cuaug.sources._shards import FileRanges
+from cuaug.sources._file_ranges import FileRanges
 
 __all__ = ["FileReads", "SampleRuns", "Times"]
 

@@ -34,7 +34,7 @@ from cuaug.profiling.recorder import Clock
 from cuaug.sampling.clips import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.sources._shards import FileRanges
+from cuaug.sources._file_ranges import FileRanges
 from cuaug.sources.source import ReadAhead
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath

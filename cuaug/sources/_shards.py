@@ -12,8 +12,8 @@ import threading
 import weakref
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from cuaug.sources._labels import Decoders, parse_label_fields
 from cuaug.sources._remote_shards import RemoteShards
 from cuaug.sources._repr import ReprMixin
 
-__all__ = ["FileRanges", "OpenShards", "Paths", "ShardedSource", "expand_paths", "open_shards"]
+__all__ = ["OpenShards", "Paths", "ShardedSource", "expand_paths", "open_shards"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -151,26 +151,6 @@ def _expand_range(text: str) -> list[str]:
     first, last = map(int, match.groups())
     step = 1 if first <= last else -1
     return [f"{value:0{width}d}" for value in range(first, last + step, step)]
-
-
-class FileRanges(NamedTuple):
-    """Where N samples lie in files that are open, or in memory, for native code to read.
-
-    Attributes:
-        files: the open files, or bytes in memory; keep them until they are read.
-        states: (files, 4) int64: descriptor, size, and times of modification and change in ns, as when last verified;
-            of bytes in memory -1, size, address, 0.
-        table: (N, K, 4) int64: number of the file, -1 if only the source's `read` can read it; offset and size in
-            bytes; CRC-32 of the header before it. A sample's first range is its image, the others make its label.
-        header_bytes: size of these headers; 0: not checked.
-        make_label: (position, bytes of the label's ranges) -> label.
-    """
-
-    files: Sequence[Any]
-    states: NDArray[np.int64]
-    table: NDArray[np.int64]
-    header_bytes: int
-    make_label: Callable[[int, list[bytes]], Any]
 
 
 class ShardedSource(ReprMixin):

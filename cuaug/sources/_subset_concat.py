@@ -14,6 +14,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sampling.clips import ClipSampler
+from cuaug.sources._file_ranges import FileRanges, join_ranges
 from cuaug.sources._fingerprint import cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin, describe_sources
 from cuaug.sources.source import ReadAhead, Source, optional_method
@@ -222,6 +223,22 @@ class ConcatSource(_CompositeSource):
     def _indices_of(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         begin = self._ends[number] - len(self.sources[number])
         return indices[(indices >= begin) & (indices < self._ends[number])] - begin
+
+    @property
+    def file_ranges(self) -> Any:
+        """As the sources', if all have that."""
+        methods = [optional_method(source, "file_ranges") for source in self.sources]
+        return None if None in methods else partial(self._file_ranges, methods)
+
+    def _file_ranges(
+        self, methods: list[Callable[[NDArray[np.int64]], FileRanges]], indices: NDArray[np.int64]
+    ) -> FileRanges:
+        numbers = np.searchsorted(np.array(self._ends), indices, side="right")
+        parts: list[tuple[NDArray[np.int64], FileRanges]] = []  # positions in the batch, and their ranges
+        for number in np.unique(numbers).tolist():
+            positions = np.flatnonzero(numbers == number)
+            parts.append((positions, methods[number](self._indices_of(number, indices[positions]))))
+        return join_ranges(len(indices), parts)
 
     @cached_method
     def fingerprint(self) -> str | None:

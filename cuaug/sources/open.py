@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.remote.urls import is_url
+from cuaug.sources._record_files import read_index
 from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
 from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
@@ -19,7 +20,9 @@ from cuaug.sources.files import Files, is_pattern, split_pairs
 from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
+from cuaug.sources.litdata import LitData
 from cuaug.sources.lmdb_environment import Lmdb
+from cuaug.sources.mds import Mds
 from cuaug.sources.parquet import Parquet
 from cuaug.sources.remote import Remote
 from cuaug.sources.source import Source
@@ -67,6 +70,8 @@ def open_source(files: Loadable) -> Source:
 
             - a directory with one folder per class, local or at an http, https, s3 or gs URL; or a local one with
               images, unlabelled
+            - a local directory with the index.json of MDS shards or LitData chunks, with "image" and "label" (`Mds`,
+              `LitData`)
             - a pattern, such as "photos/**/*.jpg", unlabelled
             - a file, by its extension: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a
               directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`), .parquet (`Parquet`, also
@@ -139,6 +144,8 @@ def _open_path(path: str) -> Source:
         return Remote.from_folder(path)
     if os.path.isfile(os.path.join(path, "data.mdb")):
         return Lmdb(path)
+    if os.path.isfile(os.path.join(path, "index.json")) and (packed := _source_of_index(path)) is not None:
+        return packed(path)
     if source is not None and not (os.path.isdir(path) and source is not Lmdb):
         return source(path)
     if is_pattern(path):
@@ -150,6 +157,13 @@ def _open_path(path: str) -> Source:
             "paths, or the source that reads it, such as cuaug.sources.TFRecord(...)"
         )
     return Files.from_directory(path)
+
+
+def _source_of_index(folder: str) -> type[Mds] | type[LitData] | None:
+    """The source whose library wrote index.json; None: another program did, in a folder of images."""
+    index = read_index(folder)
+    keys = index.keys() if isinstance(index, dict) else set()
+    return LitData if {"chunks", "config"} <= keys else Mds if "shards" in keys else None
 
 
 def _refuse_packed(path: str) -> None:

@@ -36,9 +36,9 @@ class Source(Protocol):
       above `Loader(max_bytes=)` before reading it.
     - `label(i)`: the label alone. Define it if it costs less than `read(i)`.
     - `path(i) -> str`: name of sample i in error messages.
-    - `file_ranges(indices) -> FileRanges`: where these samples lie in files that are open, so that native code reads
-      them without Python; see `cuaug.sources._shards.FileRanges`. `read` reads the samples that it leaves out or that
-      native code cannot read, and raises their errors. It reads nothing itself.
+    - `file_ranges(indices) -> FileRanges`: where these samples lie in files that are open or in memory, so that native
+      code reads them without Python; see `cuaug.sources._file_ranges.FileRanges`. `read` reads the samples that it
+      leaves out or that native code cannot read, and raises their errors. It reads nothing itself.
     - `picture_size(i) -> (height, width)`: size of the image that the label describes, in pixels, as displayed. An
       image of another size is a `DecodeError`. (0, 0): unknown.
     - `label_path_names`: the keys in dict labels whose paths the Loader may open, for masks and further pictures; an

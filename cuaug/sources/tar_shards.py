@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, SourceError
 from cuaug.remote import Part, RemoteOptions
+from cuaug.sources._file_ranges import FileRanges
 from cuaug.sources._index import Index, IndexFormat, check_spans, file_size, is_string_list, load_indexes, pread
 from cuaug.sources._labels import Decoders, decode_field, decoder_for
-from cuaug.sources._shards import FileRanges, Paths, ShardedSource, open_shards
+from cuaug.sources._shards import Paths, ShardedSource, open_shards
 from cuaug.sources.files import EXTENSIONS
 
 __all__ = ["TarShards", "make_index", "members"]

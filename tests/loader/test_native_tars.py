@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from cuaug import DecodeError, DecodeOptions, Loader
 from cuaug.sources import TarShards
-from cuaug.sources._shards import FileRanges
-from cuaug.sources._subset_concat import SubsetSource
+from cuaug.sources._file_ranges import FileRanges
+from cuaug.sources._subset_concat import ConcatSource, SubsetSource
 from tests.codec.images import JPEG, PNG
 from tests.loader.native_runs import read
 from tests.loader.test_native_work import finish
@@ -79,6 +79,25 @@ def test_samples_equal_those_of_python(source):
     indices = [14, 0, 3, 3, 7]
     assert read_natively(source, indices) == [source.read(i) for i in indices]
     assert read_natively(SubsetSource(source, [4, 9]), [1, 0]) == [source.read(9), source.read(4)]
+
+
+def test_joined_tars_are_read_natively(tmp_path):
+    paths = write_shards(tmp_path)
+    numbered = TarShards(paths[1], label=None)
+    named = write_tar(tmp_path / "names.tar", [("a.jpg", JPEG), ("a.cls", b"4"), ("a.txt", b"cat"), ("b.jpg", PNG)])
+    joined = ConcatSource([TarShards(paths[0]), numbered, TarShards(named, label=["cls", "txt"]), numbered])
+    open_all(joined.sources[0])
+    joined.read(10)
+    order = [10, 6, 0, 4, 11, 16, 0]
+    found = read_natively(joined, order)
+    assert found == [joined.read(10), None, joined.read(0), joined.read(4), None, None, joined.read(0)]
+    open_all(numbered)
+    assert read_natively(joined, order)[5] == joined.read(16)
+    assert ConcatSource([numbered, InPython(paths[0])]).file_ranges is None
+    with Loader(joined, batch_size=17, device="cpu", stack=False, on_error="skip", collate_fn=list) as loader:
+        for _ in range(2):
+            (batch,) = loader
+            assert batch.indices.tolist() == [i for i in range(17) if i != 11]
 
 
 @pytest.mark.parametrize("label", [None, "json", ["cls", "txt;text", "npy"], "mask.png"])

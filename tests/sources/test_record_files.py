@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler
-from cuaug.sources import LitData, Mds
+from cuaug.sources import Files, LitData, Mds, open_source
 from tests.sources.writers import samples, write_litdata, write_mds
 
 WRITTEN = Path(__file__).parent / "written"
@@ -199,3 +199,15 @@ def test_other_chunks_of_litdata_are_refused(tmp_path, change, message):
     change_index(tmp_path, lambda index: index["config"].update(change))
     with pytest.raises(LoaderError, match=message):
         LitData(tmp_path)
+
+
+def test_a_folder_is_opened_by_its_index(name, folder):
+    source = open_source(folder)
+    assert type(source) is CLASSES[name] and source.fingerprint() == CLASSES[name](folder).fingerprint()
+
+
+def test_an_index_of_another_program_says_nothing(tmp_path):
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "0.png").write_bytes(samples()[0].data)
+    (tmp_path / "index.json").write_text('{"photos": 1}')
+    assert type(open_source(tmp_path)) is Files
