@@ -8,6 +8,8 @@
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
 #   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
 #   make try-tutorial  docs/tutorial.md in an environment of its own, from a wheel to a trained network
+#   make docs     the documentation site, in site/; a warning is an error
+#   make check-docs  opens its pages in Chromium: nothing is dead, or wider than a phone; minutes
 #   make clean      remove what was built
 
 PYTHON ?= python3
@@ -18,11 +20,13 @@ TORCH ?= torch==2.13.0
 # An environment of its own: torchvision needs the torch that it was built for. This CUDA build also runs on CPUs.
 TORCHVISION_VENV := .venv-torchvision
 TORCHVISION ?= torch==2.14.1 torchvision==0.29.1
+# The site is built from the sources: no compiled code, no torch. Groups need pip 25.1.
+DOCS_VENV := .venv-docs
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-torchvision lint audit fuzz bench try-tutorial clean
+.PHONY: all demo test test-fast test-torchvision lint audit fuzz bench try-tutorial docs check-docs clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -72,16 +76,30 @@ $(TORCHVISION_VENV)/installed: Makefile
 test-torchvision: $(VENV)/installed-test $(TORCHVISION_VENV)/installed
 	$(TORCHVISION_VENV)/bin/python -m pytest -n logical --dist worksteal tests/torchvision
 
+$(DOCS_VENV)/installed: pyproject.toml
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/pip install --quiet "pip>=25.1"
+	$(DOCS_VENV)/bin/pip install --quiet --group docs
+	touch $@
+
+docs: $(DOCS_VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build
+
+# Debian: apt install chromium chromium-driver
+check-docs: docs
+	$(DOCS_VENV)/bin/python docs/_website/check.py
+
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/end_to_end.py --suite all --out benchmarks/results
 	$(BIN)/python benchmarks/decode.py --out benchmarks/results
 	$(BIN)/python benchmarks/first_batch.py --out benchmarks/results
 	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
 	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python benchmarks/plots.py
 
 try-tutorial: $(VENV)/installed-test
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/tutorial .
 	$(PYTHON) tests/tools/try_tutorial.py --wheels build/tutorial
 
 clean:
-	rm -rf $(VENV) $(TORCHVISION_VENV) build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png
+	rm -rf $(VENV) $(TORCHVISION_VENV) $(DOCS_VENV) site build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png

@@ -62,9 +62,8 @@ class Batch(tuple[torch.Tensor, Any]):
             every machine, for the same data, and costs a few milliseconds.
         normalization: (mean, std) of the chain's last Normalize, which `show` undoes; None if there is none.
         clips: the `ClipFrames` of video clips; None for images.
-        params(): the applied transforms and parameters of each sample, as in `Compose.trace`; empty lists on copies.
-        to(device): a copy of the batch on a device.
-        copy_into(images, labels): copies the batch into the static inputs of a CUDA graph.
+        params: a function that returns the applied transforms and parameters of each sample, as in `Compose.trace`;
+            empty lists on copies.
 
     A batch is a tuple of two, which trainers move and gather as any pair. It is a node of torch's pytree: `tree_map`
     keeps all attributes, and so do `to`, `_replace`, `copy.replace` and torch's `default_collate`. A copy that other

@@ -137,13 +137,14 @@ HIDDEN = {
     "ToPureTensor",
     "UniformTemporalSubsample",
 }
-DRAWS = 4
+DRAWS = 5
+COLUMNS = 3
 HEIGHT, WIDTH = 112, 144
-_QUALITY = 70
+_QUALITY = 62
 _INTRODUCTION = f"""# Gallery of transforms
 
-Each row shows a photo of {WIDTH} x {HEIGHT} pixels and {DRAWS} draws of a transform, on neutral gray. Equal draws are
-shown once. `python examples/gallery.py` writes this page.
+Each picture shows a photo of {WIDTH} x {HEIGHT} pixels and {DRAWS} draws of a transform, on neutral gray. Equal draws
+are shown once. `python examples/gallery.py` writes this page.
 
 The photo shows Eileen Collins, by NASA, in the public domain; from scikit-image.
 """
@@ -182,16 +183,16 @@ def write(folder: Path) -> int:
         for code in codes:
             name = name_of(code)
             file = folder / "gallery" / f"{name}.jpg"
-            strip(pixels, code).save(file, quality=_QUALITY)
+            picture(pixels, code).save(file, quality=_QUALITY)
             total += file.stat().st_size
             summary = " ".join((inspect.getdoc(getattr(T, name)) or "").split("\n\n")[0].split())
-            page.append(f"`{code}`\n\n{summary}\n\n![{name}](gallery/{file.name})\n")
+            page.append(f"### {name}\n\n`{code}`\n\n{summary}\n\n![{name}](gallery/{file.name})\n")
     (folder / "gallery.md").write_text("\n".join(page))
     return total
 
 
-def strip(pixels: np.ndarray, code: str) -> Image.Image:
-    """One row: the photo and the draws of a chain, with several views side by side."""
+def picture(pixels: np.ndarray, code: str) -> Image.Image:
+    """A grid: the photo and the draws of a chain, each view in a cell of its own."""
     chain = preview.chain_of(code)
     # A seed per transform, so that not all have the same draws.
     number = zlib.crc32(name_of(code).encode())
@@ -206,7 +207,7 @@ def strip(pixels: np.ndarray, code: str) -> Image.Image:
     cells = [
         preview.Cell(picture) for picture in [Image.fromarray(pixels), *(preview.to_image(v, chain)[0] for v in views)]
     ]
-    return preview.grid([cells[i : i + DRAWS + 2] for i in range(0, len(cells), DRAWS + 2)], WIDTH)
+    return preview.grid([cells[i : i + COLUMNS] for i in range(0, len(cells), COLUMNS)], WIDTH)
 
 
 if __name__ == "__main__":

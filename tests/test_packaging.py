@@ -19,6 +19,7 @@ FILES = (
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",
+    "mkdocs.yml",
     "README.md",
     "LICENSE",
     "CHANGELOG.md",

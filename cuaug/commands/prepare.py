@@ -55,6 +55,7 @@ class Prepared:
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: Prepared) -> None:
+        """Add the numbers of other files."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

@@ -131,6 +131,7 @@ class WeightedSampler:
         return self.num_samples
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
+        """The sample indices of an epoch, (len,); equal in every process."""
         # A power of two scales exactly: the sum of the largest floats would overflow.
         scaled = np.ldexp(self.weights, -np.frexp(self.weights.max())[1])
         if not self.repeats:
@@ -171,6 +172,7 @@ class ShardSampler:
         return int(self.sizes.sum())
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
+        """The sample indices of an epoch, (len,); equal in every process."""
         shards = np.argsort(SampleRNG(seed, epoch, np.arange(len(self.sizes))).uniform(), kind="stable")
         begins = np.cumsum(self.sizes) - self.sizes
         inside = np.arange(len(self)) - np.repeat(
