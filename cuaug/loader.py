@@ -216,7 +216,7 @@ class Loader(DataLoaderAttributes):
             label_dtypes=LabelDtypes(getattr(self.source, "labels", None)) if collate_fn is None else None,
             uploads_labels=labels_device is None or self.labels_device.type != "cpu",
         )
-        self._recorder = Recorder(self._runtime)
+        self._recorder = Recorder(self._runtime, optional_method(self.source, "remote_counts"))
         self._pipeline = self._make_pipeline(config)
         self._failures = Failures(self.on_error, self._pipeline.recorder)
         if not len(self):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 __all__ = ["RuntimeConfig", "Stats", "find_bottleneck", "stages_of"]
 
@@ -105,6 +105,9 @@ class Stats:
         kernels: number of launches on CUDA by kernel: "specialized" for the chain, or "full", which runs every chain.
         ready: ready[n] counts how often n batches were ready when the consumer requested one.
         setup: the device, the threads and the prefetching, with reasons.
+        remote: of remote shards, else empty: "requests" for byte ranges that succeeded, their "bytes", and requests
+            "repeated", all since the source was opened; "held_bytes" and "max_held_bytes" of read-aheads, now and at
+            most.
     """
 
     samples: int
@@ -117,6 +120,7 @@ class Stats:
     kernels: dict[str, int]
     ready: tuple[int, ...]
     setup: RuntimeConfig
+    remote: dict[str, int] = field(default_factory=dict)
 
     @property
     def bottleneck(self) -> str:
@@ -135,6 +139,10 @@ class Stats:
             decoded_by=dict(Counter(self.decoded_by) - Counter(earlier.decoded_by)),
             parts=self.parts - earlier.parts,
             kernels=dict(Counter(self.kernels) - Counter(earlier.kernels)),
+            remote={
+                name: value if name.endswith("held_bytes") else value - earlier.remote.get(name, 0)
+                for name, value in self.remote.items()
+            },
             ready=tuple(now - before for now, before in zip(self.ready, earlier.ready, strict=True)),
         )
 
@@ -223,6 +231,10 @@ def _table(stats: Stats) -> Iterator[str]:
     if stats.decoded_by:
         decoders = ", ".join(f"{name} {count}" for name, count in sorted(stats.decoded_by.items()))
         yield f"decoded by: {decoders}" + (f"; {stats.parts} from a JPEG crop" if stats.parts else "")
+    if remote := stats.remote:
+        held = f"read-ahead holds {remote['held_bytes'] / 1e6:.0f} MB, at most {remote['max_held_bytes'] / 1e6:.0f} MB"
+        size = f"{remote['bytes'] / 1e6:.0f} MB"
+        yield f"remote: {remote['requests']} requests of {size}, {remote['repeated']} repeated; {held}"
     if stats.kernels:
         yield "kernel launches: " + ", ".join(f"{name} {count}" for name, count in sorted(stats.kernels.items()))
 

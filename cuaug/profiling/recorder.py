@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -139,10 +139,11 @@ class Recorder:
     Attributes:
         setup: how the loader runs.
         listener: receives each event during a profile, else None.
+        remote_counts: the source's, if it has that.
     """
 
-    def __init__(self, setup: RuntimeConfig) -> None:
-        self.setup = setup
+    def __init__(self, setup: RuntimeConfig, remote_counts: Callable[[], dict[str, int]] | None = None) -> None:
+        self.setup, self.remote_counts = setup, remote_counts
         self.listener: Listener | None = None
         self._totals: Counter[Any] = Counter()
         self._pending: deque[dict[Any, int]] = deque()  # appending takes no lock
@@ -194,4 +195,5 @@ class Recorder:
             kernels={name[1]: number for name, number in totals.items() if name[0] == "kernels"},
             ready=tuple(totals["ready", count] for count in range(self.setup.prefetch + 1)),
             setup=self.setup,
+            remote={} if self.remote_counts is None else self.remote_counts(),
         )

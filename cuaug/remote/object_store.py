@@ -37,6 +37,7 @@ class ObjectStore:
         timeout_seconds: limit for one range with its repetitions. A single request gets half of it.
 
     Attributes:
+        requests, received_bytes: requests for byte ranges that succeeded, and their bytes.
         repeated: requests that failed and were repeated.
 
     It pickles. A forked child opens connections of its own, by fsspec if obstore was used before the fork.
@@ -55,7 +56,7 @@ class ObjectStore:
         renew_after_fork(self._renew)
 
     def _renew(self) -> None:
-        self.repeated = 0
+        self.repeated = self.requests = self.received_bytes = 0
         self._transports: dict[str, Transport] = {}
         self._slots = threading.BoundedSemaphore(self.connections)
         self._lock = threading.Lock()
@@ -95,7 +96,11 @@ class ObjectStore:
         if not size:
             return b""
         name = f"{remote.url!r}, bytes {offset} to {offset + size}"
-        return self._repeat(name, lambda: self._transport(remote.url).get(remote, offset, size), stop)
+        data = self._repeat(name, lambda: self._transport(remote.url).get(remote, offset, size), stop)
+        with self._lock:
+            self.requests += 1
+            self.received_bytes += size
+        return data
 
     def read_ranges(self, remote: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
         """Reads (offset, size) ranges in parallel; returns their bytes, in order.

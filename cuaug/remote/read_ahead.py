@@ -98,7 +98,6 @@ class ReadAhead:
 
     Attributes:
         held_bytes, max_held_bytes: memory that requests hold now, and have held at most.
-        requests, received_bytes: number of requests that have succeeded, and their bytes.
 
     `close` it: it has threads.
     """
@@ -119,7 +118,7 @@ class ReadAhead:
         self._groups: deque[_Group] = deque()
         self._by_batch: deque[_Batch] = deque()
         self._queue: deque[_Request] = deque()
-        self.held_bytes = self.max_held_bytes = self.requests = self.received_bytes = 0
+        self.held_bytes = self.max_held_bytes = 0
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)  # wakes `take`
@@ -304,10 +303,7 @@ class ReadAhead:
             data = self._reader.read(self._objects[request.number], request.offset, request.size, self._stop)
         with self._lock:
             request.done = True
-            if data is not None:
-                self.requests += 1
-                self.received_bytes += request.size
-                request.data = data if request.users else None
+            request.data = data if request.users else None
             self._arrived.notify_all()
 
 

@@ -31,10 +31,12 @@ class RemoteShards:
         self._store, self._reader, self._readahead_bytes = store, reader, readahead_bytes
         self._objects: list[RemoteObject] = []
         self._aheads: list[_SourceReadAhead] = []
+        self._max_held_bytes = 0
         renew_after_fork(self._renew)
 
     def _renew(self) -> None:
         self._aheads = []  # their threads are the parent's
+        self._max_held_bytes = 0
 
     def __reduce__(self) -> Any:
         return _restore, (self._store, self._reader, self._readahead_bytes, self._objects)
@@ -53,9 +55,21 @@ class RemoteShards:
         if not self._readahead_bytes:
             return None
         ahead = _SourceReadAhead(self._reader, self._objects, batches, spans, self._readahead_bytes)
-        ahead.owner = self._aheads
+        ahead.owner = self
         self._aheads.append(ahead)
         return ahead
+
+    def counts(self) -> dict[str, int]:
+        """Counts of requests, and memory of read-aheads, as `Stats.remote`."""
+        aheads, store = list(self._aheads), self._store
+        self._max_held_bytes = max([self._max_held_bytes, *(ahead.max_held_bytes for ahead in aheads)])
+        return {
+            "requests": store.requests,
+            "bytes": store.received_bytes,
+            "repeated": store.repeated,
+            "held_bytes": sum(ahead.held_bytes for ahead in aheads),
+            "max_held_bytes": self._max_held_bytes,
+        }
 
     @property
     def reads_ahead(self) -> bool:
@@ -93,11 +107,12 @@ class RemoteShards:
 class _SourceReadAhead(ReadAhead):
     """A read-ahead that its source uses until it is closed."""
 
-    owner: list[_SourceReadAhead]
+    owner: RemoteShards
 
     def close(self) -> None:
+        self.owner.counts()
         with contextlib.suppress(ValueError):  # closed before
-            self.owner.remove(self)
+            self.owner._aheads.remove(self)
         super().close()
 
 

@@ -208,6 +208,10 @@ class ShardedSource(ReprMixin):
         """Requests the samples of these batches in advance, if the shards are remote: see `Source`."""
         return None if self._remote is None else self._remote.read_ahead(batches, self._spans)
 
+    def remote_counts(self) -> dict[str, int]:
+        """Counts of requests, and memory of read-aheads, as `Stats.remote`; empty for local files."""
+        return {} if self._remote is None else self._remote.counts()
+
     def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """The byte ranges of samples, as `SpansOf`, with the headers that `_read_range` verifies."""
         raise NotImplementedError

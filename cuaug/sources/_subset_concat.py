@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -113,6 +114,13 @@ class _CompositeSource(ReprMixin):
             ahead = None if method is None else method(_Mapped(batches, partial(self._indices_of, number)))
             aheads += [] if ahead is None else [ahead]
         return _ReadAheads(aheads) if aheads else None
+
+    def remote_counts(self) -> dict[str, int]:
+        """The sums of the sources' counts."""
+        counts = Counter[str]()
+        for method in (optional_method(source, "remote_counts") for source in self.sources):
+            counts.update({} if method is None else method())
+        return dict(counts)
 
     def _indices_of(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """The indices in a source of those samples that it has."""

@@ -27,7 +27,7 @@ __all__ = ["ChecksumSource", "checksum_line"]
 
 _FORWARDED = frozenset(
     ["classes", "clip_sampler", "encoded_size", "fingerprint", "label", "cache_key", "path", "picture_size"]
-    + ["read_ahead", "shard_sizes"]
+    + ["read_ahead", "remote_counts", "shard_sizes"]
 )
 _SAMPLES_PER_TASK = 256
 # coreutils escapes names that would break a line.

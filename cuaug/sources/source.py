@@ -50,6 +50,7 @@ class Source(Protocol):
     - `read_ahead(batches) -> ReadAhead | None`: called when an iteration begins; `batches` can be iterated over any
       number of times, and gives the indices that each batch will read, as arrays. A slow source requests them in
       advance. Samples may also be read in another order, more often, or not at all. None: nothing to do.
+    - `remote_counts() -> dict[str, int]`: counts of requests, for `Stats.remote`.
     - `fingerprint() -> str | None`: digest of the samples and their labels, independent of where they are stored. A
       loader refuses a state from a source with another fingerprint. None: unknown.
     - `cache_key() -> str | None`: digest that also tells apart images with equal names and labels, for example by

@@ -275,10 +275,11 @@ def test_arrived_samples_are_read_natively(s3, tmp_path):
     write_tar(tmp_path / "a.tar", members)
     local, source = TarShards(tmp_path / "a.tar"), remote(s3, s3.put("a.tar", (tmp_path / "a.tar").read_bytes()))
     order = np.array([3, 3, 7, 19, 0, 12])
+    opened = source.remote_counts()["requests"]
     ahead = source.read_ahead([order[:4], order[4:]])
     try:
         end = time.monotonic() + 30
-        while ahead.requests < 1 and time.monotonic() < end:
+        while not source.remote_counts()["requests"] > opened and time.monotonic() < end:
             time.sleep(0.01)
         s3.faults.seen.clear()
         ranges = source.file_ranges(order[:4])
@@ -293,6 +294,26 @@ def test_arrived_samples_are_read_natively(s3, tmp_path):
     finally:
         ahead.close()
     assert (source.file_ranges(order).table[..., 0] == -1).all()
+
+
+def test_stats_count_requests(s3, shards, uploaded):
+    source = ConcatDataset([Subset(remote(s3, uploaded, readahead_bytes=100_000), range(60)), TarShards(shards)])
+    s3.faults.share, s3.faults.kinds = 0.3, ("503",)
+    with Loader(source, Resize((8, 8)), batch_size=16, device="cpu") as loader:
+        opened = loader.stats().remote
+        s3.faults.seen.clear()
+        with loader.profile() as profile:
+            for _ in loader:
+                pass
+        counts = profile.stats.remote
+    assert counts["requests"] + counts["repeated"] == s3.faults.seen["GET"]
+    assert counts["repeated"] == s3.faults.seen["503"] > 0
+    assert counts["held_bytes"] == 0 and 10_000 < counts["max_held_bytes"] <= 100_000
+    assert loader.stats().remote["bytes"] == opened["bytes"] + counts["bytes"]
+    line = f"remote: {counts['requests']} requests of 0 MB, {counts['repeated']} repeated; read-ahead holds 0 MB"
+    assert line in str(profile.stats)
+    with Loader(TarShards(shards), Resize((8, 8)), batch_size=16, device="cpu") as loader:
+        assert loader.stats().remote == {} and "remote" not in str(loader.stats())
 
 
 def test_a_stuck_server_does_not_hold_up_the_loader(s3, uploaded):
