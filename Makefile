@@ -9,6 +9,7 @@
 #   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
 #   make try-tutorial  docs/tutorial.md in an environment of its own, from a wheel to a trained network
 #   make docs     the documentation site, in site/; a warning is an error
+#   make notebooks  the notebooks of examples/notebooks, each in a new kernel
 #   make check-docs  opens its pages in Chromium: nothing is dead, or wider than a phone; minutes
 #   make clean      remove what was built
 
@@ -26,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-torchvision lint audit fuzz bench try-tutorial docs check-docs clean
+.PHONY: all demo test test-fast test-torchvision lint audit fuzz bench try-tutorial notebooks docs check-docs clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -100,6 +101,9 @@ bench: $(VENV)/installed-bench
 try-tutorial: $(VENV)/installed-test
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/tutorial .
 	$(PYTHON) tests/tools/try_tutorial.py --wheels build/tutorial
+
+notebooks: $(VENV)/installed-notebooks
+	$(BIN)/python tests/tools/notebooks.py
 
 clean:
 	rm -rf $(VENV) $(TORCHVISION_VENV) $(DOCS_VENV) site build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png
