@@ -11,6 +11,7 @@ import bisect
 import itertools
 import json
 import os
+import stat
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, re
 from cuaug.sources._labels import decode_field, decode_integer, decode_json, decode_text, parse_label_fields
 from cuaug.sources._repr import ReprMixin
 
-__all__ = ["Field", "RecordFile", "RecordSource", "read_index"]
+__all__ = ["Field", "RecordFile", "RecordSource", "path_below", "read_index"]
 
 _FINGERPRINT_RECORDS = 1000
 
@@ -103,6 +104,17 @@ def read_index(folder: str) -> Any:
         raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path!r} is damaged: {error}") from error
+
+
+def path_below(folder: str, name: str) -> str:
+    """The path of a file that an index names.
+
+    Raises:
+        ValueError: the name leads out of the folder, or no file can have it.
+    """
+    if os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file in the folder")
+    return os.path.join(folder, name)
 
 
 class RecordSource(ReprMixin):
@@ -188,6 +200,8 @@ class RecordSource(ReprMixin):
             status = os.stat(file.path)
         except OSError as error:
             raise SourceError(f"cannot read {file.path!r}: {error.strerror}; all files must be local") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError(f"{file.path!r} is no regular file")
         if status.st_size != file.size:
             raise SourceError(
                 f"{file.path!r} has {status.st_size} bytes, but the index claims {file.size}: it is truncated, or "

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cuaug.errors import SourceError
-from cuaug.sources._record_files import Field, RecordFile, RecordSource, read_index
+from cuaug.sources._record_files import Field, RecordFile, RecordSource, path_below, read_index
 
 __all__ = ["LitData"]
 
@@ -57,7 +57,7 @@ class LitData(RecordSource):
             ]
             files = []
             for chunk in index["chunks"]:
-                path = os.path.join(folder, os.path.basename(chunk["filename"]))
+                path = path_below(folder, os.path.basename(chunk["filename"]))
                 size = _file_size(path, int(chunk["chunk_bytes"]))
                 files.append(RecordFile(path, int(chunk["chunk_size"]), size))
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:

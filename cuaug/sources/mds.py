@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cuaug.errors import SourceError
-from cuaug.sources._record_files import Field, RecordFile, RecordSource, read_index
+from cuaug.sources._record_files import Field, RecordFile, RecordSource, path_below, read_index
 
 __all__ = ["Mds"]
 
@@ -41,7 +41,7 @@ class Mds(RecordSource):
             columns = [_columns(shard) for shard in shards]
             files = [
                 RecordFile(
-                    os.path.join(folder, _base_name(shard["raw_data"]["basename"])),
+                    path_below(folder, shard["raw_data"]["basename"]),
                     int(shard["samples"]),
                     int(shard["raw_data"]["bytes"]),
                 )
@@ -62,9 +62,3 @@ def _columns(shard: Any) -> list[Field]:
         raise ValueError(f"format {shard['format']!r}, version {shard['version']!r}; MDS version 2 is read")
     columns = zip(shard["column_names"], shard["column_encodings"], shard["column_sizes"], strict=True)
     return [Field(str(name), str(kind), int(size) if size else None) for name, kind, size in columns]
-
-
-def _base_name(name: str) -> str:
-    if os.path.basename(name) != name:
-        raise ValueError(f"the shard {name!r} lies outside the folder")
-    return name

@@ -39,8 +39,14 @@ from cuaug.errors import DecodeError
 from tests.codec.memory import fill_fresh_memory, peak_bytes
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS, PICTURES
+from tests.tools.corpus import CORPUS, stored_images
 
-__all__ = ["Case", "Fuzzer", "make_case"]
+__all__ = ["FOUND", "Case", "Fuzzer", "make_case"]
+
+# The seeds are files of the corpus, so that a case is the same whatever Pillow's version is.
+SEEDS, PICTURE_SEEDS = stored_images(ORIGINALS), stored_images(PICTURES)
+#: Inputs that once broke a promise, by name.
+FOUND = {path.name: path.read_bytes() for path in sorted((CORPUS / "found" / "images").iterdir())}
 
 MAX_PIXELS = 1 << 20
 MAX_SECONDS = 2.0  # CPU time of one case, which does not depend on the machine's load
@@ -65,8 +71,8 @@ class Case:
         return f"seed {self.seed}, case {self.number} ({self.original!r} after {self.mutations})"
 
 
-def make_case(seed: int, number: int, originals: dict[str, bytes] = ORIGINALS) -> Case:
-    """The damaged image of this number; the same in every run, if Pillow encodes the originals alike."""
+def make_case(seed: int, number: int, originals: dict[str, bytes] = SEEDS) -> Case:
+    """The damaged image of this number; the same in every run."""
     rng = random.Random(f"{seed} {number}")
     name, other = rng.choice(list(originals)), rng.choice(list(originals))
     data, mutations = mutate(rng, originals[name], originals[other])
@@ -248,7 +254,7 @@ def main() -> None:
     for number in range(arguments.first, end):
         if number == arguments.first + WARM_UP:
             baseline = peak_bytes()
-        case = make_case(arguments.seed, number, PICTURES if arguments.pictures else ORIGINALS)
+        case = make_case(arguments.seed, number, PICTURE_SEEDS if arguments.pictures else SEEDS)
         os.pwrite(mark, b"%20d" % number, 0)
         if arguments.keep:
             Path(arguments.keep).write_bytes(case.data)

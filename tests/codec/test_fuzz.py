@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from cuaug.codec import CpuDecoder
-from tests.codec.fuzzer import Case, Fuzzer, make_case
+from tests.codec.fuzzer import FOUND, SEEDS, Case, Fuzzer, make_case
 from tests.codec.images import JPEG, PNG
 from tests.codec.mutations import KINDS, join, mutate, split
 from tests.codec.originals import ORIGINALS
@@ -90,6 +90,16 @@ def test_ten_thousand_damaged_pictures_of_other_modes(tmp_path):
     assert found["broken"] == [] and min(found["decoded"], found["refused"]) > CASES // 10
 
 
+def test_inputs_that_once_broke_a_promise():
+    fuzzer = Fuzzer()
+    for number, (name, data) in enumerate(FOUND.items()):
+        for mode in range(4):  # the case's number decides mode and options
+            case = Case(0, 4 * number + mode, name, "none", data)
+            fuzzer.try_decoder(case)
+            fuzzer.try_picture(case)
+    assert len(FOUND) > 10 and fuzzer.broken == []
+
+
 # --- the fuzzer itself -----------------------------------------------------------------------------------------------
 
 
@@ -103,7 +113,7 @@ def test_files_split_into_parts_and_join_again():
 def test_mutations_differ_and_are_reproducible():
     cases = [make_case(5, number) for number in range(500)]
     assert [case.data for case in cases] == [make_case(5, number).data for number in range(500)]
-    assert all(case.data != ORIGINALS[case.original] for case in cases)
+    assert all(case.data != SEEDS[case.original] for case in cases)
     assert len({case.data for case in cases}) > 480
     done = {name for case in cases for name in case.mutations.split("+")}
     assert done == KINDS

@@ -29,21 +29,22 @@ def begin(photos: Path, out: Path, ranks: int, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("ranks", "name", "change", "message"),
     [
-        (2, "a.partial/plan.json", [], "'version' is missing, or no int"),
-        (2, "a.partial/plan.json", {"arguments": None}, "'arguments' is missing, or no dict"),
+        (2, "a.partial/plan.json", [], "'version' is missing, or no valid int"),
+        (2, "a.partial/plan.json", {"arguments": None}, "'arguments' is missing, or no valid dict"),
         (2, "a.partial/plan.json", {"shards": 10**12}, "1000000000000 shards of 6 samples"),
         (2, "a.partial/plan.json", {"shards": 0}, "0 shards of 6 samples"),
         (2, "a.partial/plan.json", {"samples": 5}, "shards of 5 samples"),
-        (2, "a.partial/a-000.tar.json", {"bytes": "1"}, "'bytes' is missing, or no int"),
+        (2, "a.partial/a-000.tar.json", {"bytes": "1"}, "'bytes' is missing, or no valid int"),
         (2, "a.partial/a-000.tar.json", {"images": [["png"]]}, "its images or labels are no names"),
-        (1, "a.manifest.json", {"shards": [3]}, "'name' is missing, or no str"),
+        (1, "a.manifest.json", {"shards": [3]}, "'name' is missing, or no valid str"),
         (
             1,
             "a.manifest.json",
             {"shards": [{"name": "../a.tar", "bytes": 1}]},
             "of a finished set is missing",
         ),
-        (1, "a.manifest.json", {"skipped": 3}, "'skipped' is missing, or no list"),
+        (1, "a.manifest.json", {"bytes": 10**400}, "'bytes' is missing, or no valid int"),
+        (1, "a.manifest.json", {"skipped": 3}, "'skipped' is missing, or no valid list"),
         (1, "a.manifest.json", "[" * 100_000, "maximum recursion depth"),
     ],
 )

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import random
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +21,21 @@ import numpy as np
 
 from cuaug.batch import collate
 from cuaug.errors import CuaugError
-from cuaug.sources import Coco, Csv, ListFile, TarShards
+from cuaug.sources import Coco, Csv, Files, ListFile, LitData, Mds, Parquet, TarShards, TFRecord
 from cuaug.sources._bytes import read_bytes
+from tests.tools.corpus import CORPUS
 
-__all__ = ["changed_json", "damaged", "open_and_read", "read_all", "run_coco", "run_list", "run_table", "run_tar"]
+__all__ = [
+    "changed_json",
+    "damaged",
+    "open_and_read",
+    "read_all",
+    "run_coco",
+    "run_corpus",
+    "run_list",
+    "run_table",
+    "run_tar",
+]
 
 # Numbers and texts that break parsers.
 _NUMBERS = [
@@ -239,3 +251,26 @@ def run_list(rng: random.Random, folder: Path) -> None:
     path = folder / "a.txt"
     path.write_bytes(damaged(rng, data) if rng.random() < 0.5 else data)
     open_and_read(lambda: ListFile(path, labels=rng.randint(0, 3), allow_outside=rng.random() < 0.3))
+
+
+# --- the corpus ------------------------------------------------------------------------------------------------------
+
+_OPEN: dict[str, Callable[[Path], Any]] = {
+    "files": lambda folder: ListFile(folder / "list.txt"),
+    "class-folders": Files.from_directory,
+    "tar": lambda folder: TarShards(folder / "train-{0..1}.tar"),
+    "tfrecord": lambda folder: TFRecord(folder / "train-*.tfrecord"),
+    "parquet": lambda folder: Parquet(folder / "train-*.parquet"),
+    "mds": Mds,
+    "litdata": LitData,
+}
+
+
+def run_corpus(rng: random.Random, folder: Path) -> None:
+    """A set of tests/corpus, of which one file is damaged or exchanged for another one."""
+    kind = rng.choice(sorted(_OPEN))
+    copy = folder / "set"
+    shutil.copytree(CORPUS / "sets" / kind, copy)
+    path, other = rng.choices([path for path in sorted(copy.rglob("*")) if path.is_file()], k=2)
+    path.write_bytes(damaged(rng, (path if rng.random() < 0.9 else other).read_bytes()))
+    open_and_read(lambda: _OPEN[kind](copy))

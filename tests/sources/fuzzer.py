@@ -32,6 +32,7 @@ __all__ = ["KINDS"]
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "tar": fuzz_files.run_tar,
     "coco": fuzz_files.run_coco,
+    "corpus": fuzz_files.run_corpus,
     "table": fuzz_files.run_table,
     "list": fuzz_files.run_list,
     "index": fuzz_index.run_one,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -254,6 +256,18 @@ def test_invalid_arguments_are_refused(path, arguments, message):
     write(path, image=images(8), label=range(8), text=["a"] * 8)
     with pytest.raises(LoaderError, match=message):
         Parquet(path, **arguments)
+
+
+def test_a_damaged_entry_of_a_column_in_the_footer():
+    """pyarrow ended the process when it was asked for the column's size."""
+    found = Path(__file__).parents[1] / "corpus" / "found" / "parquet" / "damaged-level-histogram.parquet"
+    program = (
+        "import sys, cuaug\nfrom cuaug.sources import Parquet\n"
+        "try:\n    source = Parquet(sys.argv[1])\n    [source.read(i) for i in range(len(source))]\n"
+        "except cuaug.CuaugError as error:\n    print('refused', error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, found], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_other_files_are_refused(tmp_path, path):

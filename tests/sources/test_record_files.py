@@ -161,13 +161,24 @@ def test_numbers_that_are_no_integers_are_refused(name, folder):
         CLASSES[name](folder)
 
 
+@pytest.mark.parametrize("file", [".", "..", "", "a\0b", "folder"])
+def test_files_that_are_no_files_are_refused(name, folder, file):
+    (folder / "folder").mkdir()
+    text = (folder / "index.json").read_text()
+    quoted = json.dumps(file)
+    text = re.sub(r'("basename"|"filename"): "[^"]*"', lambda match: f"{match[1]}: {quoted}", text)
+    (folder / "index.json").write_text(text)
+    with pytest.raises(LoaderError, match=r"is no name of a file|is no regular file"):
+        CLASSES[name](folder)
+
+
 def test_other_shards_of_mds_are_refused(tmp_path):
     write_mds(tmp_path, samples())
     shutil.copytree(tmp_path, tmp_path / "copy")
     for change, message in (
         (lambda shard: shard.update(column_encodings=["jpeg", "pkl"]), "'label' has the encoding 'pkl'"),
         (lambda shard: shard.update(format="json"), "format 'json', version 2; MDS version 2 is read"),
-        (lambda shard: shard["raw_data"].update(basename="../0.mds"), "lies outside the folder"),
+        (lambda shard: shard["raw_data"].update(basename="../0.mds"), "is no name of a file in the folder"),
         (lambda shard: shard.update(samples=10**9), "too few for the index.s 1000000000 records"),
     ):
         shutil.copy(tmp_path / "copy" / "index.json", tmp_path / "index.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import string
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,11 +181,12 @@ def read_json(path: Path, fields: Mapping[str, type]) -> dict[str, Any] | None:
 
 
 def check_fields(path: Path, values: Any, fields: Mapping[str, type]) -> None:
-    """Checks the types of a JSON object's fields.
+    """Checks the types of a JSON object's fields; integers are sizes or counts.
 
     Raises:
-        LoaderError: a field is missing or of another type, or `values` is no object.
+        LoaderError: a field is missing, of another type or no size, or `values` is no object.
     """
     for name, kind in fields.items():
-        if not isinstance(values, dict) or not isinstance(values.get(name), kind):
-            raise ArgumentError(f"{str(path)!r} is damaged: {name!r} is missing, or no {kind.__name__}")
+        value = values.get(name) if isinstance(values, dict) else None
+        if not isinstance(value, kind) or (isinstance(value, int) and not 0 <= value <= sys.maxsize):
+            raise ArgumentError(f"{str(path)!r} is damaged: {name!r} is missing, or no valid {kind.__name__}")
