@@ -6,19 +6,22 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from cuaug._runtime.extras import require_module
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.errors import DecodeError, LoaderError, SourceError
 from cuaug.limits import check_bytes
 
-__all__ = ["DEFAULT_PROTOCOLS", "below", "check", "fetch", "file_system", "is_url"]
+__all__ = ["DEFAULT_PROTOCOLS", "below", "check", "fetch", "file_system", "is_url", "read_http"]
 
 #: Protocols allowed in lists of paths. Others reach local files, run code or send credentials.
 DEFAULT_PROTOCOLS = ("http", "https", "s3", "gs")
 # Never allowed: reference files may hold templates, which older versions of fsspec execute.
 _FORBIDDEN = "fsspec.implementations.reference."
 _END_OF_HOST = re.compile("[/?#]")
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAX_REDIRECTS = 5
 
 NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -141,12 +144,48 @@ def fetch(url: str, max_bytes: int, options: Mapping[str, Any] = NO_OPTIONS) -> 
 
 def _read_bounded(system: Any, url: str, path: str, limit: int) -> bytes:
     """Reads at most `limit` bytes of a file."""
-    if not url.startswith("http"):
-        return system.cat_file(path, start=0, end=limit)
-    # An HTTP server may ignore a range. A given size and block_size=0 stream one GET, without a HEAD.
-    parts, size = [], 0
-    with system.open(path, "rb", size=1, block_size=0) as response:
-        while size < limit and (part := response.read(limit - size)):
-            parts.append(part)
-            size += len(part)
-    return b"".join(parts)
+    if url.startswith(("http://", "https://")):
+        return read_http(system, path, limit)
+    return system.cat_file(path, start=0, end=limit)
+
+
+def read_http(system: Any, url: str, limit: int, **arguments: Any) -> bytes:
+    """Reads at most `limit` bytes of an HTTP response: a server may ignore a range, or never end.
+
+    Redirects to other hosts are refused, unless `arguments` or the file system's options have "allow_redirects".
+
+    Args:
+        system: fsspec's file system of http.
+        arguments: of the request.
+
+    Raises:
+        OSError: a redirect is refused; there are also errors of aiohttp.
+    """
+    if "allow_redirects" not in system.kwargs:
+        arguments.setdefault("allow_redirects", False)
+    for _ in range(_MAX_REDIRECTS):
+        # A given size and block_size=0 stream one GET, without a HEAD.
+        with system.open(url, "rb", size=1, block_size=0, **arguments) as response:
+            status, headers = response.r.status, response.r.headers
+            if status not in _REDIRECTS or "Location" not in headers:
+                response.r.raise_for_status()
+                parts, size = [], 0
+                while size < limit and (part := response.read(limit - size)):
+                    parts.append(part)
+                    size += len(part)
+                return b"".join(parts)
+        url = _redirected(url, headers["Location"])
+    raise OSError(f"more than {_MAX_REDIRECTS} redirects")
+
+
+def _redirected(url: str, location: str) -> str:
+    """The target of a redirect on the same host; http may become https there."""
+    target = urljoin(url, location)
+    old, new = urlsplit(url), urlsplit(target)
+    is_upgrade = (old.scheme, new.scheme) == ("http", "https")
+    if old.hostname != new.hostname or not (is_upgrade or (old.scheme, old.port) == (new.scheme, new.port)):
+        raise OSError(
+            f"the server redirects to another host, {new.scheme}://{new.netloc}: list that URL instead, or pass "
+            'storage_options={"allow_redirects": True}'
+        )
+    return target

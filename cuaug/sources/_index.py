@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.errors import SourceError
+from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.remote.file import RemoteFile
 from cuaug.remote.urls import is_url
 from cuaug.sources._bytes import open_regular
@@ -123,8 +124,8 @@ def file_size(file: BinaryIO | RemoteFile) -> int:
 
 
 def max_index_bytes(shard_bytes: int) -> int:
-    """Limit on the size of an index."""
-    return _EXTRA_BYTES + 8 * shard_bytes
+    """Limit on the size of an index; `shard_bytes` is a server's claim where the shard is remote."""
+    return min(_EXTRA_BYTES + 8 * shard_bytes, DEFAULT_MAX_BYTES)
 
 
 def check_spans(offsets: NDArray[np.int64], sizes: NDArray[np.int64], begin: int, end: int) -> None:

@@ -13,6 +13,9 @@ from cuaug.sources.files import EXTENSIONS, Files, split_pairs
 
 __all__ = ["Remote"]
 
+# A server can list folders without end.
+_MAX_DEPTH = 50
+
 
 class Remote(Files):
     """Remote images with one label each. Needs `pip install "cuaug[remote]"` and the protocol's own library.
@@ -105,10 +108,12 @@ class Remote(Files):
         return _urls.fetch(url, self.max_bytes, self._options)
 
 
-def _files_below(system: Any, folder: str) -> Iterator[str]:
+def _files_below(system: Any, folder: str, depth: int = 0) -> Iterator[str]:
     """Lists files recursively. `system.find` would skip folders that it fails to list; this raises."""
+    if depth > _MAX_DEPTH:
+        raise OSError(f"{folder!r:.200} lies more than {_MAX_DEPTH} folders deep")
     for entry in system.ls(folder, detail=True):
         if entry["type"] != "directory":
             yield entry["name"]
         elif len(entry["name"].rstrip("/")) > len(folder.rstrip("/")):  # some systems list a folder in itself
-            yield from _files_below(system, entry["name"])
+            yield from _files_below(system, entry["name"], depth + 1)
