@@ -8,6 +8,7 @@ It needs matplotlib, and nothing of cuaug. Colors suit light and dark pages.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
@@ -15,7 +16,7 @@ from xml.etree import ElementTree
 import tables
 
 FOLDER = tables.ROOT / "docs" / "plots"
-OURS, PEER, TEXT = "#17977f", "#97a4ad", "#6f7d86"
+OURS, PEER, TEXT = "#17977f", "#97a4ad", "#76848d"
 NAMES = {"dali": "DALI", "opencv": "OpenCV", "pillow": "Pillow", "pyav": "PyAV"}
 CACHES = {
     "none": "cuaug, from files",
@@ -29,7 +30,7 @@ CACHES = {
 def panel(title: str, unit: str, bars: dict[str, dict[str, float]]) -> dict[str, Any]:
     """One set of bars; `bars` are spreads by name."""
     rows = {name: [values["median"], values["min"], values["max"]] for name, values in bars.items()}
-    return {"title": title, "unit": unit, "bars": rows}
+    return {"title": textwrap.fill(title, 46), "unit": unit, "bars": rows}
 
 
 def suite(name: str) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def draw(name: str) -> None:
     counts = [len(each["bars"]) for each in panels]
     height = sum(0.75 + 0.27 * count for count in counts)
     figure, axes = pyplot.subplots(
-        len(panels), figsize=(7.2, height), height_ratios=counts, layout="constrained", squeeze=False
+        len(panels), figsize=(5.8, height), height_ratios=counts, layout="constrained", squeeze=False
     )
     for axis, each in zip(axes[:, 0], panels, strict=True):
         names, rows = list(each["bars"]), list(each["bars"].values())

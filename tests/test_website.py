@@ -68,5 +68,5 @@ def test_plots_show_the_results(plots):
         assert figures == panels(), f"docs/plots/{name}.svg: run python benchmarks/plots.py"
         for each in figures:
             assert len(each["bars"]) >= 4
-            assert {each["title"], each["unit"], *each["bars"]} <= set(texts)
+            assert {*each["title"].splitlines(), each["unit"], *each["bars"]} <= set(texts)
             assert {plots.label(row[0]) for row in each["bars"].values()} <= set(texts)

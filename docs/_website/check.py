@@ -211,13 +211,13 @@ def save_screenshots(browser: Any, address: str, folder: Path, pages: list[str])
     folder.mkdir(parents=True, exist_ok=True)
     for scheme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": scheme}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        browser.get(f"{address}/index.html")
-        browser.execute_script("localStorage.clear()")  # the scheme of the last visit
         for page in pages:
             for width in WIDTHS:
                 resize(browser, width)
+                browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
                 browser.get(f"{address}/{page}")
+                browser.execute_script("localStorage.clear()")  # the scheme of the visit before
+                browser.refresh()
                 browser.execute_async_script(_FACTS)
                 resized = {"width": width, "height": 2000, "deviceScaleFactor": 1, "mobile": width < 800}
                 browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", resized)

@@ -17,8 +17,10 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the commands' arguments are in cuaug, which need not be installed
 
+import notebooks  # noqa: E402
 import reference  # noqa: E402
 
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 #: Documents outside docs/ -> their pages.
 OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
@@ -26,10 +28,11 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "measuring.md",
-}
+    "examples/notebooks/README.md": "notebooks/README.md",
+} | {f"examples/notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in NOTEBOOKS}
 #: No page of its own: the home page says the same.
 SAME_AS = {"README.md": "index.md"}
-_PROGRAMS = {".py": "python", ".h": "cpp", ".cpp": "cpp", ".cu": "cpp", ".sh": "bash", ".yml": "yaml", ".ipynb": "json"}
+_PROGRAMS = {".py": "python", ".h": "cpp", ".cpp": "cpp", ".cu": "cpp", ".sh": "bash", ".yml": "yaml"}
 _CODE = re.compile(r"^(?:```.*?^```|<!--.*?-->)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(\]\()(?!\w+:)([^)#\s]+)((?:#[^)\s]*)?\))")
 _NOT_SEARCHED = "---\nsearch:\n  exclude: true\nhide: [navigation, toc]\n---\n\n"
@@ -47,7 +50,9 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     for path, page in OUTSIDE.items():
-        files.append(File.generated(config, page, content=(ROOT / path).read_text()))
+        source = ROOT / path
+        text = notebooks.to_markdown(source) if source.suffix == ".ipynb" else source.read_text()
+        files.append(File.generated(config, page, content=text))
     for name, text in reference.pages().items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     waiting = [(repository_path(file), file.content_string) for file in files.documentation_pages()]
