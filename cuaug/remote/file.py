@@ -1,4 +1,4 @@
-"""A remote object as a file that is read from front to back, with jumps: for scans of shards."""
+"""A remote object as a file: for scans of shards from front to back, and for libraries that read files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ __all__ = ["RemoteFile"]
 _WINDOW_BYTES = 1 << 20
 # After a longer jump, mostly over one large member.
 _HEADER_BYTES = 8192
+# A longer range is split, for several connections.
+_MAX_REQUEST_BYTES = 4 << 20
 
 
 class RemoteFile(io.RawIOBase):
@@ -59,7 +61,14 @@ class RemoteFile(io.RawIOBase):
         if offset < self._start or offset + size > end:
             is_near = self._window and self._start <= offset < end + _WINDOW_BYTES
             wanted = max(size, _WINDOW_BYTES if is_near else _HEADER_BYTES)
-            self._window = self._store.read(self.remote, offset, min(wanted, self.remote.size - offset))
+            self._window = self._read(offset, min(wanted, self.remote.size - offset))
             self._start = offset
         at = offset - self._start
         return bytes(self._window[at : at + size])
+
+    def _read(self, offset: int, size: int) -> Buffer:
+        """Reads a range; a long one by several requests at a time."""
+        starts = range(offset, offset + size, _MAX_REQUEST_BYTES)
+        ranges = [(start, min(_MAX_REQUEST_BYTES, offset + size - start)) for start in starts]
+        parts = self._store.read_ranges(self.remote, ranges)
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -138,6 +138,10 @@ class ObjectStore:
             raise errors[0]
         return results
 
+    def has_obstore(self, protocol: str) -> bool:
+        """Whether obstore reads this protocol with these options."""
+        return translate_options(protocol, self.options) is not None
+
     def _transport(self, url: str) -> Transport:
         protocol = url.partition("://")[0]
         with self._lock:

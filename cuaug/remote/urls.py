@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -49,12 +49,15 @@ def below(url: str, name: str) -> str:
     return "::".join(links)
 
 
-def check(urls: Iterable[str], protocols: Iterable[str] | None = None) -> None:
+def check(
+    urls: Iterable[str], protocols: Iterable[str] | None = None, reads: Callable[[str], bool] = lambda protocol: False
+) -> None:
     """Refuses URLs beyond the allowed protocols. Connects to nothing.
 
     Args:
         urls: untrusted URLs.
         protocols: protocols that each link of a URL may have; None: `DEFAULT_PROTOCOLS`, and no chains.
+        reads: whether a library beside fsspec reads a protocol, so that fsspec's own library for it may be missing.
 
     Raises:
         LoaderError: a chain or protocol that is not allowed, a URL with credentials, or a missing library.
@@ -70,7 +73,7 @@ def check(urls: Iterable[str], protocols: Iterable[str] | None = None) -> None:
                 raise _refusal(url, protocol, allowed, is_chain="::" in url and protocols is None)
             if not is_plain and "@" in _END_OF_HOST.split(rest, 1)[0]:
                 raise SourceError(f"{_without_password(url)!r} holds credentials: pass them as storage_options")
-            if protocol not in available:
+            if protocol not in available and ("::" in url or not reads(protocol)):
                 _check_available(url, protocol, fsspec)
                 available.add(protocol)
 

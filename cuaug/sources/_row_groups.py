@@ -6,22 +6,22 @@ import functools
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from cuaug._runtime.extras import require_module
 from cuaug._runtime.fork import fork_safe_lock
 from cuaug.errors import DecodeError, SourceError
-from cuaug.remote import urls as _urls
+from cuaug.remote import ObjectStore, RemoteObject
+from cuaug.remote.file import RemoteFile
+from cuaug.remote.urls import is_url
 
 __all__ = ["Footer", "RowGroupCache", "RowGroupReader", "make_cache", "read_footers"]
 
 log = logging.getLogger("cuaug")
 
 _FOOTER_THREADS = 16
-# Fields of fsspec's `info` that change with a file's content.
-_STAMP_FIELDS = ("size", "ETag", "etag", "LastModified", "last_modified", "mtime", "created", "generation")
 # Decoded rows for each sample above which the cache warns.
 _WASTE = 4
 
@@ -31,51 +31,46 @@ class Footer(NamedTuple):
 
     Attributes:
         metadata: pyarrow's FileMetaData.
-        stamp: changes with the file: its size and modification time, or the ETag of a remote object.
+        version: of a local file its size and modification time in ns.
     """
 
     path: str
     metadata: Any
-    stamp: tuple[Any, ...]
+    version: RemoteObject | tuple[int, int]
 
 
-def read_footers(paths: Sequence[str], options: Mapping[str, Any]) -> list[Footer]:
+def read_footers(paths: Sequence[str], store: ObjectStore) -> list[Footer]:
     """Reads the footers of all files, 16 at a time.
 
     Raises:
         SourceError: a file cannot be opened, or is no Parquet file.
     """
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return list(pool.map(functools.partial(_read_footer, options=options), paths))
+        return list(pool.map(functools.partial(_read_footer, store=store), paths))
 
 
-def _read_footer(path: str, options: Mapping[str, Any]) -> Footer:
+def _read_footer(path: str, store: ObjectStore) -> Footer:
     pq = _pyarrow_parquet()
     try:
-        stamp = _stamp(path, options)
-        with _open(path, options) as file:
+        version = store.open(path) if is_url(path) else _local_version(path)
+        with _open(path, version, store) as file:
             metadata = pq.read_metadata(file)
         list(metadata.schema.to_arrow_schema().names)  # raises where names are no text
-        return Footer(path, metadata, stamp)
+        return Footer(path, metadata, version)
     except Exception as error:  # file systems and pyarrow raise errors of many types
         raise SourceError(f"{path!r} cannot be read as a Parquet file: {type(error).__name__}: {error}") from error
 
 
-def _open(path: str, options: Mapping[str, Any]) -> Any:
+def _open(path: str, version: RemoteObject | tuple[int, int], store: ObjectStore) -> Any:
     """Opens a file. Local files are not mapped into memory: a truncated map would end the process."""
-    if not _urls.is_url(path):
-        return require_module("pyarrow", "parquet").OSFile(path)
-    system, name = _urls.file_system(path, options)
-    return system.open(name, "rb", cache_type="none")  # pyarrow asks for whole ranges
+    if isinstance(version, RemoteObject):
+        return RemoteFile(store, version)
+    return require_module("pyarrow", "parquet").OSFile(path)
 
 
-def _stamp(path: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
-    if not _urls.is_url(path):
-        status = os.stat(path)
-        return status.st_size, status.st_mtime_ns
-    system, name = _urls.file_system(path, options)
-    info = system.info(name)
-    return tuple(str(info[field]) for field in _STAMP_FIELDS if field in info)
+def _local_version(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
 
 
 def _pyarrow_parquet() -> Any:
@@ -87,11 +82,11 @@ class RowGroupReader:
 
     Args:
         groups: (footer, number of the row group in its file) of each row group.
-        options: of fsspec's file systems.
+        store: reads remote files.
     """
 
-    def __init__(self, groups: Sequence[tuple[Footer, int]], options: Mapping[str, Any]) -> None:
-        self._groups, self._options = groups, options
+    def __init__(self, groups: Sequence[tuple[Footer, int]], store: ObjectStore) -> None:
+        self._groups, self._store = groups, store
 
     def rows(self, group: int) -> int:
         """Rows of a row group."""
@@ -106,18 +101,18 @@ class RowGroupReader:
             OSError: the file cannot be read, or has changed since its footer was read.
         """
         footer, number = self._groups[group]
-        arrow, is_remote = require_module("pyarrow", "parquet"), _urls.is_url(footer.path)
+        arrow, is_remote = require_module("pyarrow", "parquet"), is_url(footer.path)
         try:
-            self._check_stamp(footer)
+            self._check_version(footer)
             # pyarrow's threads are left out of local reads: the loader has its own, and a fork would lack them.
-            with _open(footer.path, self._options) as file:
+            with _open(footer.path, footer.version, self._store) as file:
                 reader = _pyarrow_parquet().ParquetFile(
                     file, metadata=footer.metadata, pre_buffer=is_remote, page_checksum_verification=True
                 )
                 table = reader.read_row_group(number, columns=list(columns), use_threads=False)
-            self._check_stamp(footer)
+            self._check_version(footer)
         except arrow.ArrowException as error:
-            self._check_stamp(footer)  # the cause, if the file has changed
+            self._check_version(footer)  # the cause, if the file has changed
             raise DecodeError(f"row group {number} of {footer.path!r} is damaged: {error}") from error
         except OSError as error:
             # pyarrow reports damaged pages as OSError, without an error number.
@@ -131,8 +126,9 @@ class RowGroupReader:
             )
         return table
 
-    def _check_stamp(self, footer: Footer) -> None:
-        if _stamp(footer.path, self._options) != footer.stamp:
+    def _check_version(self, footer: Footer) -> None:
+        """Checks a local file; each request for a remote one does."""
+        if not isinstance(footer.version, RemoteObject) and _local_version(footer.path) != footer.version:
             raise _ChangedError(f"{footer.path!r} has changed since its footer was read: make the source again")
 
 

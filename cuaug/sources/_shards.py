@@ -64,8 +64,8 @@ def open_shards(
         return OpenShards(paths, load_indexes(index_format, paths), None)
     options = options or RemoteOptions()
     urls = [url for name in names for url in _expand_braces(os.fspath(name))]
-    check_urls(urls, options.protocols)
     store = options.make_store()
+    check_urls(urls, options.protocols, store.has_obstore)
     urls = [match for url in urls for match in (_match_urls(url, store) if "*" in url else [url])]
     remote = RemoteShards(store, options.make_reader(store), options.readahead_bytes)
     return OpenShards(urls, remote.open(index_format, urls), remote)

@@ -13,6 +13,7 @@ from cuaug._runtime.extras import require_module
 from cuaug._runtime.per_process import PerProcess
 from cuaug.arguments import integer
 from cuaug.errors import DecodeError, SourceError
+from cuaug.remote import ObjectStore, RemoteObject
 from cuaug.remote import urls as _urls
 from cuaug.sources._arrow_values import image_bytes, is_image_type, to_hashable, to_label
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
@@ -37,7 +38,8 @@ class Parquet(ReprMixin):
     Local files may be untrusted as far as pyarrow checks them. Checksums of pages are verified where a file has them.
 
     Args:
-        files: a path, a pattern, a folder of .parquet files, or a list of these; also URLs, read through fsspec.
+        files: a path, a pattern, a folder of .parquet files, or a list of these; also URLs, whose patterns
+            and folders fsspec lists.
         image: column with encoded images: binary, or Hugging Face's struct of `bytes` and `path`.
         label: column with the labels: numbers, strings, bools, lists, structs; a list of columns for dict labels with
             these keys; None: a sample's label is its index. Lists of numbers become arrays, structs dicts.
@@ -75,7 +77,8 @@ class Parquet(ReprMixin):
         self.fields, self._is_dict = parse_label_fields(label)
         self._columns = (image, *(name for name in self.fields if name != image))
         self.paths = _find_files(files, options, protocols)
-        footers = read_footers(self.paths, options)
+        store = ObjectStore(options)
+        footers = read_footers(self.paths, store)
         schema = footers[0].metadata.schema.to_arrow_schema()
         for footer in footers:
             self._check_columns(footer, footer.metadata.schema.to_arrow_schema(), schema)
@@ -83,7 +86,7 @@ class Parquet(ReprMixin):
         image_type = schema.field(image).type
         self._has_paths = "path" in [image_type.field(i).name for i in range(image_type.num_fields)]
         self.classes = _class_names(schema.metadata or {}, self.fields[0]) if self._is_single_label else None
-        self._reader = RowGroupReader(groups, options)
+        self._reader = RowGroupReader(groups, store)
         self.shard_sizes = [self._reader.rows(group) for group in range(len(groups))]
         self._ends = list(itertools.accumulate(self.shard_sizes))
         if not self._ends or not self._ends[-1]:
@@ -96,7 +99,7 @@ class Parquet(ReprMixin):
         )
         rows_before = [0, *itertools.accumulate(footer.metadata.num_rows for footer in footers)]
         self._file_starts = rows_before[:-1]
-        self._stamps = [list(map(str, footer.stamp)) for footer in footers if _urls.is_url(footer.path)]
+        self._stamps = [[str(o.size), o.version] for footer in footers if isinstance(o := footer.version, RemoteObject)]
         self._cache: PerProcess[RowGroupCache] = PerProcess(make_cache(self._reader, len(groups), max_bytes))
 
     def __len__(self) -> int:
@@ -191,7 +194,7 @@ class Parquet(ReprMixin):
 
 
 def _find_files(files: Paths, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
-    """Lists local files as `expand_paths`, and remote ones by fsspec."""
+    """Lists local files as `expand_paths`; fsspec lists remote patterns and folders."""
     names = [files] if isinstance(files, (str, os.PathLike)) else files
     if not isinstance(names, Iterable):
         raise SourceError(f"files must be a path, a pattern or a list of these, not {files!r:.100}")
@@ -202,13 +205,13 @@ def _find_files(files: Paths, options: Mapping[str, Any], protocols: Sequence[st
 
 
 def _find_remote(url: str, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
-    _urls.check([url], protocols)
+    is_file = url.endswith(".parquet") and "*" not in url
+    _urls.check([url], protocols, ObjectStore(options).has_obstore if is_file else lambda protocol: False)
+    if is_file:
+        return [url]
     system, path = _urls.file_system(url, options)
     try:
-        if "*" in path:
-            found = sorted(system.glob(path))
-        else:
-            found = [path] if path.endswith(".parquet") else sorted(system.glob(f"{path.rstrip('/')}/*.parquet"))
+        found = sorted(system.glob(path if "*" in path else f"{path.rstrip('/')}/*.parquet"))
     except Exception as error:  # each file system raises errors of its own
         raise SourceError(f"cannot list {url!r}: {type(error).__name__}: {error}") from error
     if not found:

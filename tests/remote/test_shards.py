@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import sys
 import threading
 import time
 from pathlib import Path
@@ -55,7 +56,7 @@ def uploaded(s3, shards) -> str:
 
 
 def options(s3, **changes) -> RemoteOptions:
-    return RemoteOptions(storage_options=s3.options, **changes)
+    return RemoteOptions(**{"storage_options": s3.options, **changes})
 
 
 def remote(s3, url: str, **changes) -> TarShards:
@@ -351,3 +352,10 @@ def test_the_cache_never_mixes_versions(s3, shards, uploaded, tmp_path):
     with pytest.raises(OSError, match="has changed since its index was made"):
         source.read(PER_SHARD)
     assert remote(s3, uploaded, cache_dir=tmp_path / "blocks").read(0) == TarShards(shards).read(PER_SHARD)
+
+
+def test_obstore_needs_no_library_of_fsspec(s3, shards, uploaded, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    assert remote(s3, uploaded).read(0) == TarShards(shards).read(0)
+    with pytest.raises(LoaderError, match="Install s3fs"):
+        remote(s3, uploaded, storage_options={**s3.options, "use_ssl": False})

@@ -326,7 +326,7 @@ def test_the_same_batches_from_s3(s3, tmp_path, monkeypatch):
     fresh = Parquet("s3://bucket/data", storage_options=options)
     system.put(str(tmp_path / "train-1.parquet"), "bucket/data/train-0.parquet")
     system.invalidate_cache()
-    with pytest.raises(OSError, match="has changed since its footer was read"):
+    with pytest.raises(OSError, match="has changed since its index was made: open the dataset again"):
         fresh.read(0)
 
 
