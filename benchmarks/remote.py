@@ -125,6 +125,7 @@ def main() -> None:
             orders = {"file order": {}, "windows": {"sampler": cuaug.ShardSampler(local.shard_sizes, 500)}}
             for name, order in {**orders, "full shuffle": {"shuffle": True}}.items():
                 peer_order = "shuffled" if order else "in-order"
+                before = remote.remote_counts()["requests"]
                 rows = [
                     {"local": rate(local, order), "remote": rate(remote, order)}
                     | {peer: peer_rate(peer, endpoint, str(images), peer_order) for peer in peers}
@@ -135,9 +136,15 @@ def main() -> None:
                     side: statistics.median(row["remote"] / row[side] for row in rows) for side in ("local", *peers)
                 }
                 results[name]["remote_ratio_to"] = ratios
+                requests = (remote.remote_counts()["requests"] - before) / (arguments.turns * images)
+                results[name]["requests_per_image"] = requests
                 rates = ", ".join(f"{side} {results[name][side]:.0f}" for side in rows[0])
                 print(f"{name}: images/s: {rates}", flush=True)
-                print("  remote /", ", ".join(f"{side} {ratio:.2f}" for side, ratio in ratios.items()), flush=True)
+                print(
+                    f"  requests per image {requests:.2f}; remote /",
+                    ", ".join(f"{side} {ratio:.2f}" for side, ratio in ratios.items()),
+                    flush=True,
+                )
         finally:
             server.kill()
             server.wait()
