@@ -6,6 +6,10 @@
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
 #   make audit      known vulnerabilities of what .venv installs; asks OSV over the network
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
+#   make wheels     the source distribution and wheels for x86_64 and aarch64 in dist/; needs a cross compiler
+#   make test-wheel    installs this machine's wheel and runs it without a compiler
+#   make test-aarch64  kernel tests of the aarch64 wheel under QEMU; needs root; about half an hour
+#   make test-clang    clang's kernels give the same bits
 #   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
 #   make try-tutorial  docs/tutorial.md in an environment of its own, from a wheel to a trained network
 #   make docs     the documentation site, in site/; a warning is an error
@@ -23,11 +27,17 @@ TORCHVISION_VENV := .venv-torchvision
 TORCHVISION ?= torch==2.14.1 torchvision==0.29.1
 # The site is built from the sources: no compiled code, no torch. Groups need pip 25.1.
 DOCS_VENV := .venv-docs
+# Wheels are built by an environment of its own, which needs no torch. Each compiler, native or cross, makes the wheel of
+# its machine. The names are those of Debian and Ubuntu.
+WHEELS_VENV := .venv-wheels
+WHEEL_TEST_VENV := .venv-wheel-test
+WHEEL_COMPILERS ?= x86_64-linux-gnu-g++ aarch64-linux-gnu-g++
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-torchvision lint audit fuzz bench try-tutorial notebooks docs check-docs clean
+.PHONY: all demo test test-fast test-torchvision lint audit fuzz wheels test-wheel test-aarch64 test-clang bench try-tutorial \
+	notebooks docs check-docs clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -90,6 +100,41 @@ docs: $(DOCS_VENV)/installed
 check-docs: docs
 	$(DOCS_VENV)/bin/python docs/_website/check.py
 
+$(WHEELS_VENV)/installed: pyproject.toml
+	test -x $(WHEELS_VENV)/bin/python || $(PYTHON) -m venv $(WHEELS_VENV)
+	$(WHEELS_VENV)/bin/pip install --quiet "pip>=25.1"
+	$(WHEELS_VENV)/bin/pip install --quiet --group wheels
+	touch $@
+
+# Wheels are made from the source distribution; no cache of pip's: it does not know the compiler. auditwheel names a
+# wheel after the oldest glibc that it runs with: another one than manylinux_2_28 ends this.
+wheels: export PATH := $(CURDIR)/$(WHEELS_VENV)/bin:$(PATH)
+wheels: $(WHEELS_VENV)/installed
+	rm -rf dist build/wheels
+	python -m build --sdist
+	tag=$$(git tag --points-at HEAD 'v*' 2>/dev/null) && test -n "$$tag" || exit 0; \
+		test -f dist/cuaug-$${tag#v}.tar.gz || { echo "the tag $$tag and cuaug.__version__ differ"; exit 1; }
+	set -e; for compiler in $(WHEEL_COMPILERS); do \
+		machine=$$($$compiler -dumpmachine | cut -d- -f1); \
+		CXX=$$compiler pip wheel --no-cache-dir --no-deps --wheel-dir build/wheels dist/*.tar.gz; \
+		auditwheel repair --only-plat --wheel-dir dist build/wheels/*_$$machine.whl; \
+		auditwheel show dist/*-manylinux_2_28_$$machine.whl; \
+	done
+
+# A wheel needs no compiler: PATH has none.
+test-wheel:
+	rm -rf $(WHEEL_TEST_VENV) build/wheel-test
+	$(PYTHON) -m venv $(WHEEL_TEST_VENV)
+	$(WHEEL_TEST_VENV)/bin/pip install --quiet "$(TORCH)" dist/*_$$(uname -m).whl
+	mkdir -p build/wheel-test
+	cd build/wheel-test && PATH=$(CURDIR)/$(WHEEL_TEST_VENV)/bin python $(CURDIR)/tests/support/use_wheel.py
+
+test-aarch64: $(VENV)/installed-test
+	tests/support/aarch64.sh
+
+test-clang: $(VENV)/installed-test
+	CXX=clang++ $(BIN)/python -m pytest tests/kernels/test_compilers.py
+
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/end_to_end.py --suite all --out benchmarks/results
 	$(BIN)/python benchmarks/decode.py --out benchmarks/results
@@ -106,4 +151,5 @@ notebooks: $(VENV)/installed-notebooks
 	$(BIN)/python tests/tools/notebooks.py
 
 clean:
-	rm -rf $(VENV) $(TORCHVISION_VENV) $(DOCS_VENV) site build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png
+	rm -rf $(VENV) $(TORCHVISION_VENV) $(DOCS_VENV) $(WHEELS_VENV) $(WHEEL_TEST_VENV) site build dist *.egg-info
+	rm -rf cuaug/_kernels.so demo-data bench-data preview.png

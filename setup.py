@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,11 +28,36 @@ FLAGS = ["-O3", "-std=c++17", "-pthread", "-fPIC", "-fvisibility=hidden", "-Wno-
 FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 # One translation unit of small functions: by default GCC stops inlining when it has grown by 40 percent.
 FLAGS += ["--param", "inline-unit-growth=100"]
-ISAS: dict[str, list[str]] = {"baseline": []}
-if platform.machine().lower() in ("x86_64", "amd64"):
-    ISAS["avx2"] = ["-mavx2"]
+LINK_FLAGS = ["-Xlinker", f"--version-script={KERNELS}/cpu/exports.map"]
+X86_ISAS = {
+    "avx2": ["-mavx2"],
     # Intel since Ice Lake, AMD since Zen 4. 64-byte registers only where the kernels ask for them.
-    ISAS["avx512"] = ["-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vbmi", "-mprefer-vector-width=256"]
+    "avx512": ["-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vbmi", "-mprefer-vector-width=256"],
+}
+
+
+def compiler() -> list[str]:
+    """The words of CXX, which may name a cross compiler or clang."""
+    words = shlex.split(os.environ.get("CXX", "g++"))
+    if shutil.which(words[0]) is None:
+        sys.exit(
+            f"cuaug: building from source needs a C++17 compiler and {words[0]!r} was not found: "
+            "`apt-get install g++`, or set CXX to the one to use"
+        )
+    return words
+
+
+def target_machine() -> str:
+    """The processor that the compiler compiles for, such as x86_64 or aarch64."""
+    done = subprocess.run([*compiler(), "-dumpmachine"], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"cuaug: {shlex.join(compiler())} -dumpmachine failed: {done.stderr}")
+    return done.stdout.partition("-")[0]
+
+
+def isas() -> dict[str, list[str]]:
+    """The compiler's options for each instruction set of the target."""
+    return {"baseline": []} | (X86_ISAS if target_machine() == "x86_64" else {})
 
 
 def sources_checksum() -> int:
@@ -51,27 +77,22 @@ class BuildKernels(build_ext):
         return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext: Extension) -> None:
-        compiler = os.environ.get("CXX", "g++")
-        if shutil.which(compiler) is None:
-            sys.exit(
-                f"cuaug: building from source needs a C++17 compiler and {compiler!r} was not found: "
-                "`apt-get install g++`, or set CXX to the one to use"
-            )
+        cxx = compiler()
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         extra = os.environ.get("CUAUG_CXXFLAGS", "").split()
         with tempfile.TemporaryDirectory() as scratch:
-            have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS] + [f"-DCUAUG_SOURCES={sources_checksum()}u"]
-            units = [("cpu/run.cpp", isa, [*flags, f"-DCUAUG_ISA={isa}"]) for isa, flags in ISAS.items()]
+            have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in isas()] + [f"-DCUAUG_SOURCES={sources_checksum()}u"]
+            units = [("cpu/run.cpp", isa, [*flags, f"-DCUAUG_ISA={isa}"]) for isa, flags in isas().items()]
             units.append(("cpu/c_api.cpp", "c_api", have))
             objects = [f"{scratch}/{name}.o" for _, name, _ in units]
             commands = [
-                [compiler, *FLAGS, *flags, *extra, f"-I{KERNELS}", "-c", KERNELS / source, "-o", object_file]
+                [*cxx, *FLAGS, *flags, *extra, f"-I{KERNELS}", "-c", KERNELS / source, "-o", object_file]
                 for (source, _, flags), object_file in zip(units, objects, strict=True)
             ]
             with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of the time of an installation
                 list(pool.map(self._run, commands))
-            self._run([compiler, *FLAGS, *extra, "-shared", *objects, "-o", target])
+            self._run([*cxx, *FLAGS, *LINK_FLAGS, *extra, "-shared", *objects, "-o", target])
 
     @staticmethod
     def _run(command: list[object]) -> None:
@@ -92,7 +113,8 @@ class BuildPython(build_py):
 
 class AnyPython3(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", super().get_tag()[2]
+        # The platform of the library: a cross compiler may have made it.
+        return "py3", "none", super().get_tag()[2].replace(platform.machine(), target_machine())
 
 
 class Binary(Distribution):

@@ -1,13 +1,17 @@
-"""Packaging: source distribution, wheel, and builds without a compiler."""
+"""Packaging: source distribution, wheel, builds without a compiler, and the systems that a library runs on."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -132,3 +136,55 @@ def test_a_library_of_other_sources_is_refused(source: Path):
         "was built from other sources than those in" in done.stderr
         and "run `make` or `pip install -e .`" in done.stderr
     )
+
+
+def symbols(*options: str) -> list[str]:
+    command = ["nm", "--dynamic", *options, ROOT / "cuaug" / "_kernels.so"]
+    return [line.split()[-1] for line in subprocess.check_output(command, text=True).splitlines()]
+
+
+def test_the_library_exports_its_c_interface_only():
+    exported = symbols("--defined-only")
+    assert len(exported) > 50 and all(name.startswith("cuaug_") for name in exported), exported
+
+
+#: What manylinux_2_28 has.
+NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (8, 0, 0)}
+
+
+@pytest.mark.skipif(
+    tuple(map(int, platform.libc_ver()[1].split("."))) > (2, 36),
+    reason="a newer glibc gives old functions new versions; wheels are built on an older one",
+)
+def test_the_library_runs_on_every_system_of_manylinux_2_28():
+    """`make wheels` checks the same of both wheels, with auditwheel."""
+    needed = re.findall(r"@(GLIBC|GLIBCXX|CXXABI|GCC)_([\d.]+)", "\n".join(symbols("--undefined-only")))
+    assert {name for name, _ in needed} >= {"GLIBC", "GLIBCXX"}
+    newer = {(name, version) for name, version in needed if tuple(map(int, version.split("."))) > NEWEST[name]}
+    assert not newer
+
+
+@pytest.mark.parametrize(
+    ("machine", "isas"), [("x86_64-pc-linux-gnu", {"baseline", "avx2", "avx512"}), ("aarch64-linux-gnu", {"baseline"})]
+)
+def test_a_build_follows_the_compilers_machine(tmp_path, monkeypatch, machine, isas):
+    """Instruction sets, and the wheel's tag."""
+    compiler = tmp_path / "a compiler"
+    compiler.write_text(f'#!/bin/sh\n[ "$*" = "--sysroot=/x -dumpmachine" ] && echo {machine}\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", f"'{compiler}' --sysroot=/x")
+    with mock.patch("setuptools.setup") as setup:
+        names = runpy.run_path(str(ROOT / "setup.py"))
+    assert set(names["isas"]()) == isas
+    arguments = setup.call_args.kwargs
+    command = arguments["cmdclass"]["bdist_wheel"](arguments["distclass"]({"name": "cuaug", "version": "1"}))
+    command.finalize_options()
+    assert command.get_tag() == ("py3", "none", f"linux_{machine.partition('-')[0]}")
+
+
+def test_a_tag_is_the_version():
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    command = ["git", "-C", ROOT, "tag", "--points-at", "HEAD", "v*"]
+    tags = subprocess.check_output(command, text=True).split()
+    assert tags in ([], [f"v{cuaug.__version__}"])

@@ -4,6 +4,7 @@
 // Threads:  each call runs on the caller's thread; the stack functions use up to `threads` of their own.
 // Reference: cuaug/_runtime/native.py declares the argument types.
 // Tests:    tests/properties, tests/kernels/test_layout.py.
+#include "cpu/old_libstdcxx.h"
 #include "cpu/run.h"
 #include "cpu/parallel_for.h"
 

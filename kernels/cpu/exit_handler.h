@@ -3,6 +3,7 @@
 // Reference: Python's Py_FinalizeEx; C++ std::set_terminate.
 // Tests:    tests/runtime.
 #pragma once
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,7 +16,7 @@ std::terminate_handler terminate_before = nullptr;
 std::thread::id last_thread;
 
 [[noreturn]] void stay_or_terminate() {
-    while (std::this_thread::get_id() != last_thread && std::current_exception() == nullptr) pause();
+    while (std::this_thread::get_id() != last_thread && abi::__cxa_current_exception_type() == nullptr) pause();
     terminate_before();
     std::abort();
 }

@@ -1,11 +1,10 @@
 // Computes: whole files and ranges of files in memory: the files of a batch lie in a few chunks.
 // Threads:  any; `FileMemory` locks.
-// Reference: POSIX open, fstat, read, pread.
+// Reference: POSIX open, read, pread.
 // Tests:    tests/sources, tests/loader/test_native_work.py, tests/loader/test_native_tars.py.
 #pragma once
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "cpu/crc32.h"
+#include "cpu/file_status.h"
 
 namespace {
 
@@ -132,17 +132,17 @@ void read_file(const char* path, int64_t max_bytes, FileMemory& memory, const un
     data = nullptr, size = 0;
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for its writer
     if (file < 0) return;
-    struct stat status;
-    if (!fstat(file, &status) && S_ISREG(status.st_mode) && status.st_size > 0 && status.st_size <= max_bytes) {
-        unsigned char* const to = memory.allocate(status.st_size, chunk, offset);
-        while (to && size < status.st_size) {
-            const ssize_t came = read(file, to + size, size_t(status.st_size - size));
+    FileStatus status;
+    if (status.read(file) && status.is_regular && status.size > 0 && status.size <= max_bytes) {
+        unsigned char* const to = memory.allocate(status.size, chunk, offset);
+        while (to && size < status.size) {
+            const ssize_t came = read(file, to + size, size_t(status.size - size));
             if (came > 0)
                 size += came;
             else if (came == 0 || errno != EINTR)
                 break;
         }
-        if (to && size == status.st_size) data = to;
+        if (to && size == status.size) data = to;
     }
     close(file);
 }
@@ -157,10 +157,9 @@ struct OpenFile {
 
 bool is_unchanged(const OpenFile& file) {
     if (file.descriptor < 0) return true;
-    const auto nanoseconds = [](const timespec& time) { return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec; };
-    struct stat status;
-    return !fstat(int(file.descriptor), &status) && status.st_size == file.size &&
-           nanoseconds(status.st_mtim) == file.modified && nanoseconds(status.st_ctim) == file.changed;
+    FileStatus status;
+    return status.read(int(file.descriptor)) && status.size == file.size && status.modified == file.modified &&
+           status.changed == file.changed;
 }
 
 bool read_fully(const OpenFile& file, int64_t begin, int64_t size, unsigned char* to) {

@@ -5,6 +5,7 @@
 // Reference: none.
 // Tests:    tests/loader/test_native_work.py, also under ThreadSanitizer.
 #pragma once
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -83,7 +84,8 @@ class Pool {
         for (int64_t i = int64_t(workers_.size()); i <= number; ++i) workers_.emplace_back().number = i;
         Worker& worker = workers_[size_t(number)];
         for (;;) {
-            idle_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+            // Not idle_.wait: GCC 12 gave it a new symbol version, which older systems lack.
+            while (!stopping_ && waiting_.empty()) pthread_cond_wait(idle_.native_handle(), mutex_.native_handle());
             if (stopping_) return STOPPED;
             Work* const work = *waiting_.begin();
             const int64_t i = work->begun++;

@@ -7,7 +7,6 @@
 // Tests: tests/codec/test_index_file.py, tests/loader/test_kept_index.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cpu/file_status.h"
 #include "jpeg/entry_points.h"
 
 namespace {
@@ -224,11 +224,11 @@ struct IndexFile {
         if (is_usable || !can_write || limit < int64_t(sizeof header)) return;
         const FileLock held(file);
         if (!held.is_held()) return stop_writing();
-        struct stat status;
-        if (fstat(file, &status)) return stop_writing();
+        FileStatus status;
+        if (!status.read(file)) return stop_writing();
         is_usable = read_header(header);
         if (is_usable) return;  // another process was first
-        was_foreign = status.st_size > 0;
+        was_foreign = status.size > 0;
         header = IndexHeader::make();
         if (ftruncate(file, 0) || !write_at(file, &header, sizeof header, 0)) return stop_writing();
         is_usable = true;
@@ -242,21 +242,21 @@ struct IndexFile {
 
     // Looks at up to `most` bytes that others have added. Whether that was all.
     bool read_records(int64_t most) {
-        struct stat status;
-        if (!is_usable || fstat(file, &status) || status.st_size == read_size) return true;
+        FileStatus status;
+        if (!is_usable || !status.read(file) || status.size == read_size) return true;
         static thread_local std::vector<unsigned char> buffer;
-        const int64_t size = status.st_size - end < most ? status.st_size - end : most, begin = end;
+        const int64_t size = status.size - end < most ? status.size - end : most, begin = end;
         buffer.resize(size_t(size < 0 ? 0 : size));
         const int64_t got = read_at(file, buffer.data(), int64_t(buffer.size()), begin);
         while (end - begin + int64_t(sizeof(IndexRecord)) <= got) {
             IndexRecord record;
             memcpy(&record, buffer.data() + (end - begin), sizeof record);
-            if (!record.is_valid(header.keys) || record.bytes() > status.st_size - end) break;
+            if (!record.is_valid(header.keys) || record.bytes() > status.size - end) break;
             places[record.key.id] = {end, record.bytes()};
             end += record.bytes();
         }
-        const bool is_last = end == begin || end == status.st_size;
-        if (is_last) read_size = status.st_size;
+        const bool is_last = end == begin || end == status.size;
+        if (is_last) read_size = status.size;
         return is_last;
     }
 
@@ -270,14 +270,14 @@ struct IndexFile {
         }
         read_size = 0;  // a record that was half written may be complete
         while (!read_records(READ_BYTES)) continue;
-        struct stat status;
-        if (fstat(file, &status)) return stop_writing();
-        if (status.st_size < end) {  // truncated by others: what this process knows of it is gone
+        FileStatus status;
+        if (!status.read(file)) return stop_writing();
+        if (status.size < end) {  // truncated by others: what this process knows of it is gone
             is_usable = can_write = false, ++damaged;
             return;
         }
         if (places.count(key.id) || !has_room(int64_t(record.size()))) return;
-        if (status.st_size > end) {
+        if (status.size > end) {
             ++damaged;
             if (ftruncate(file, end)) return stop_writing();
         }

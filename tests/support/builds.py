@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import shutil
 import subprocess
@@ -20,17 +19,17 @@ def build(target: Path, extra: list[str], *, kernels: Path = KERNEL_DIRECTORY, i
     """Compiles the library from `kernels` to `target`, for all instruction sets or `isas`; `extra` flags come last."""
     with mock.patch("setuptools.setup"):
         names = runpy.run_path(str(SETUP))
-    compiler = os.environ.get("CXX", "g++")
-    chosen = {isa: flags for isa, flags in names["ISAS"].items() if not isas or isa in isas}
+    compiler = names["compiler"]()
+    chosen = {isa: flags for isa, flags in names["isas"]().items() if not isas or isa in isas}
     flags = [*names["FLAGS"], *extra, f"-I{kernels}"]
     objects, running = [], []
     for isa, own in chosen.items():
         objects.append(target.with_suffix(f".{isa}.o"))
-        command = [compiler, *flags, *own, f"-DCUAUG_ISA={isa}", "-c", kernels / "cpu/run.cpp", "-o", objects[-1]]
+        command = [*compiler, *flags, *own, f"-DCUAUG_ISA={isa}", "-c", kernels / "cpu/run.cpp", "-o", objects[-1]]
         running.append(subprocess.Popen(command))
     assert [process.wait() for process in running] == [0] * len(running), "the CPU kernels do not compile"
     have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in chosen]
-    command = [compiler, *flags, *have, "-shared", kernels / "cpu/c_api.cpp", *objects, "-o", target]
+    command = [*compiler, *flags, *have, "-shared", kernels / "cpu/c_api.cpp", *objects, "-o", target]
     subprocess.run(command, check=True)
     return target
 
