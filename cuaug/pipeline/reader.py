@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.cache import DecodedCache, DeviceImage, EncodedCache
 from cuaug.codec import (
     DecodedImage,
@@ -97,6 +98,7 @@ class Reader:
         self._ranges_of = optional_method(source, "file_ranges") if cache is None else None
         has_path = optional_method(source, "path") is not None
         self._recent_paths = deque[tuple[int, str]](maxlen=0 if has_path else _MAX_RECENT_PATHS)
+        self._recent_lock = fork_safe_lock()  # without the GIL, a copy fails while another thread appends
 
     @property
     def origin_of_decoded(self) -> str:
@@ -126,7 +128,8 @@ class Reader:
                 check_bytes(len(data), self._max_bytes)
             elif isinstance(data, (str, os.PathLike)):
                 data = data if type(data) is str else str(os.fsdecode(data))
-                self._recent_paths.append((index, data))
+                with self._recent_lock:
+                    self._recent_paths.append((index, data))
         except OSError as error:
             raise self._read_error(error, index, None) from error
         except MemoryError as error:
@@ -329,7 +332,7 @@ class Reader:
         """A function that names these samples: from the source when it is called, or as they were read just now."""
         if optional_method(self.source, "path") is not None:
             return lambda: [self.path(index) for index in indices]
-        recent = dict(self._recent_paths.copy())
+        recent = self._recent()
         paths = [recent.get(index) for index in indices]
         return lambda: paths
 
@@ -338,7 +341,11 @@ class Reader:
         path_of = optional_method(self.source, "path")
         if path_of is not None:
             return os.fspath(path_of(index))
-        return dict(self._recent_paths.copy()).get(index)
+        return self._recent().get(index)
+
+    def _recent(self) -> dict[int, str]:
+        with self._recent_lock:
+            return dict(self._recent_paths)
 
     def _label(self, index: int) -> Any:
         """The label of a cached sample; a source with `label` need not read the image."""
