@@ -56,34 +56,42 @@ _ARM_EVERY = 20  # cases under one deadline: setting it costs as much as a case
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--count", type=int, default=1000, help="cases of each kind")
     parser.add_argument("--deadline", type=float, default=5.0)
     parser.add_argument("--mark", type=Path)
     given = parser.parse_args()
     logging.getLogger("cuaug").setLevel(logging.CRITICAL)
     longest, before = 0.0, peak_bytes()
-    for number in range(given.first, given.first + given.count):
-        if number % _ARM_EVERY == 0 or number == given.first:
-            faulthandler.dump_traceback_later(given.deadline + 2, exit=True)
-        if given.mark is not None:
-            given.mark.write_text(str(number))
-        folder = Path(tempfile.mkdtemp())
-        began = time.monotonic()
-        try:
-            KINDS[given.kind](random.Random(f"{given.kind} {given.seed} {number}"), folder)
-        except Exception:
-            traceback.print_exc()
-            print(f"case {number} of seed {given.seed} broke its promise", file=sys.stderr)
-            return 1
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        longest = max(longest, time.monotonic() - began)
+    for kind in given.kinds:
+        for number in range(given.first, given.first + given.count):
+            if number % _ARM_EVERY == 0 or number == given.first:
+                faulthandler.dump_traceback_later(given.deadline + 2, exit=True)
+            if given.mark is not None:
+                given.mark.write_text(f"{kind} {number}")
+            began = time.monotonic()
+            if not _run(kind, given.seed, number):
+                return 1
+            longest = max(longest, time.monotonic() - began)
     faulthandler.cancel_dump_traceback_later()
     print(json.dumps({"longest_seconds": longest, "growth_bytes": peak_bytes() - before}))
     return 0
+
+
+def _run(kind: str, seed: int, number: int) -> bool:
+    """Runs one case; whether it kept its promise."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        KINDS[kind](random.Random(f"{kind} {seed} {number}"), folder)
+    except Exception:
+        traceback.print_exc()
+        print(f"case {number} of seed {seed} of {kind!r} broke its promise", file=sys.stderr)
+        return False
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
 
 
 if __name__ == "__main__":
