@@ -92,13 +92,13 @@ def extras() -> set[str]:
 
 def problem(words: list[str]) -> str:
     """What is wrong with a command line that is not `cuaug`; it is read, and does not run."""
-    program, *arguments = words
+    program, *arguments = [word for number, word in enumerate(words) if number or "=" not in word]
     if program == "make":
         return "" if {word for word in arguments if "=" not in word} <= targets_of_make() else "no such target"
-    if program == "pip" and arguments[0] == "install":
+    if program == "pip" and arguments[0] in ("install", "wheel"):
         asked = re.findall(r"\[([\w,]+)\]", " ".join(arguments))
         return "" if {name for names in asked for name in names.split(",")} <= extras() else "no such extra"
-    if arguments[:2] == ["-m", "venv"]:
+    if program == "apt-get" or arguments[:2] == ["-m", "venv"]:
         return ""
     if "/" in program or program == "python":
         file = arguments[0] if program == "python" else program

@@ -45,9 +45,11 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="the folder of cuaug's wheel: dist")
     parser.add_argument("--root", type=Path, help="run in this root file system, by chroot; needs to be root")
     options = parser.parse_args()
-    wheels = sorted(options.wheels.glob("cuaug-*.whl"))
+    wheels = sorted(options.wheels.glob("cuaug-*_x86_64.whl"))
     if len(wheels) != 1:
-        parser.error(f"{options.wheels} must hold one wheel of cuaug, not {[wheel.name for wheel in wheels]}")
+        parser.error(
+            f"{options.wheels} must hold one wheel of cuaug for x86_64, not {[wheel.name for wheel in wheels]}"
+        )
     shell, python = programs((ROOT / "docs" / "tutorial.md").read_text())
     root = options.root or Path("/")
     with tempfile.TemporaryDirectory(prefix="tutorial-", dir=root / "tmp") as name:
