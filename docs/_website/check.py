@@ -32,8 +32,8 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import reference  # noqa: E402
 
 WIDTHS = {390: 844, 1280: 800}
-#: Searched for in the browser; each must lead to the gallery and to the reference.
-SEARCHED = ("RandomResizedCrop", "ColorJitter", "PlanckianJitter")
+#: Words to search for in the browser -> transforms that they must find in the gallery and in the reference.
+SEARCHED = {"RandomResizedCrop": "RandomResizedCrop", "solarize": "RandomSolarize", "planckian": "PlanckianJitter"}
 _BROWSERS = ("chromium", "google-chrome", "chrome", "chromium-browser")
 _FLAGS = (
     "--headless=new",
@@ -182,13 +182,12 @@ def search(browser: Any, address: str) -> list[str]:
     """Faults for transforms that the site's search does not find in the gallery and in the reference."""
     resize(browser, max(WIDTHS))
     faults = []
-    for name in SEARCHED:
+    for word, name in SEARCHED.items():
         browser.get(f"{address}/index.html")
-        browser.find_element(By.CSS_SELECTOR, "label.md-search__icon, input.md-search__input")
         browser.execute_script("document.querySelector('#__search').click()")
         field = browser.find_element(By.CSS_SELECTOR, "input.md-search__input")
         WebDriverWait(browser, 20).until(lambda _, field=field: field.is_displayed())
-        field.send_keys(name)
+        field.send_keys(word)
         found = WebDriverWait(browser, 20).until(
             lambda driver: [
                 urlsplit(link.get_attribute("href"))._replace(query="").geturl()
@@ -197,7 +196,7 @@ def search(browser: Any, address: str) -> list[str]:
         )
         for target in (f"gallery.html#{name.lower()}", f"reference/transforms.html#cuaug.transforms.{name}"):
             if f"{address}/{target}" not in found:
-                faults.append(f"search for {name}: {target} is not among {found}")
+                faults.append(f"search for {word}: {target} is not among {found}")
     return faults
 
 

@@ -105,10 +105,9 @@ def page_of(target: str) -> str:
 
 
 def _targets(origin: str, text: str) -> list[str]:
+    """Paths in the repository that a document links to."""
     folder = posixpath.dirname(origin)
-    found: list[str] = []
-    _outside_code(text, lambda part: found.extend(link[2] for link in _LINK.finditer(part)) or part)
-    return [posixpath.normpath(posixpath.join(folder, target)) for target in found]
+    return [posixpath.normpath(posixpath.join(folder, link[2])) for link in _LINK.finditer(_CODE.sub("", text))]
 
 
 def _outside_code(text: str, change: Any) -> str:
