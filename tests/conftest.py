@@ -15,6 +15,9 @@ settings.register_profile("ci", max_examples=100, **_common)
 settings.register_profile("thorough", max_examples=2000, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Programs that write documents; some need packages of their own.
+collect_ignore = ["tools"]
+
 # Of loaders that are given none; where there is a GPU they would take it.
 os.environ.setdefault("CUAUG_DEVICE", "cpu")
 

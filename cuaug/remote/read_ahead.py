@@ -10,6 +10,7 @@ A request's bytes are freed when all its samples were taken, or when their batch
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections import deque
@@ -189,6 +190,8 @@ class ReadAhead:
 
     def close(self) -> None:
         """Ends the threads, and frees the memory."""
+        if sys.is_finalizing():  # the interpreter has ended the threads, perhaps with the lock
+            return
         self._wake_all()
         with self._lock:
             self._positions.clear()

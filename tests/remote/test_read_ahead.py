@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug.remote.read_ahead import _GAP_BYTES, _coalesce
+from cuaug.remote.read_ahead import _GAP_BYTES, ReadAhead, _coalesce
+from cuaug.remote.transport import RemoteObject
 
 SPANS = st.tuples(st.integers(-1, 2), st.integers(0, 2_000_000), st.integers(0, 300_000))
 
@@ -40,3 +44,23 @@ def test_neighbours_share_a_request():
         [0, 151 + 2 * _GAP_BYTES, 160 + 2 * _GAP_BYTES, 1],
         [1, 0, 10, 1],
     ]
+
+
+class _Zeros:
+    connections = 1
+
+    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> bytes:
+        return bytes(size)
+
+
+def test_closing_at_the_interpreters_exit_takes_no_lock(monkeypatch):
+    """Python ends daemon threads at its exit wherever they are; a lock that one holds is never released."""
+    batches = [np.array([0])]
+    ahead = ReadAhead(_Zeros(), [], batches, lambda indices: np.full((len(indices), 1, 3), -1), 1 << 20)
+    with ahead._lock, monkeypatch.context() as patch:
+        patch.setattr(sys, "is_finalizing", lambda: True)
+        closing = threading.Thread(target=ahead.close, daemon=True)
+        closing.start()
+        closing.join(10)
+        assert not closing.is_alive()
+    ahead.close()
