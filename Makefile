@@ -59,11 +59,13 @@ lint: $(VENV)/installed-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
 	$(BIN)/zizmor --offline --quiet --persona auditor --min-severity low .github
 
+# A test process for each CPU, with one OpenMP thread: torch's threads would wait for each other in busy loops.
+ONE_THREAD := OMP_NUM_THREADS=1
 test: lint
-	$(BIN)/python -m pytest -n logical --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest -n logical --dist worksteal
 
 test-fast: $(VENV)/installed-test
-	HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
+	$(ONE_THREAD) HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
 
 # OSV is asked for each package: an error, not a pass, where it cannot be reached. PyPI's own service would skip versions
 # that it does not have, such as torch's CPU builds.
@@ -85,7 +87,7 @@ $(TORCHVISION_VENV)/installed: Makefile
 
 # Python finds cuaug in the working directory, with the kernels that $(VENV) compiled.
 test-torchvision: $(VENV)/installed-test $(TORCHVISION_VENV)/installed
-	$(TORCHVISION_VENV)/bin/python -m pytest -n logical --dist worksteal tests/torchvision
+	$(ONE_THREAD) $(TORCHVISION_VENV)/bin/python -m pytest -n logical --dist worksteal tests/torchvision
 
 $(DOCS_VENV)/installed: pyproject.toml
 	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
