@@ -81,6 +81,8 @@ def test_matrix_field_border_and_fill_equal_the_reference(data, image, filter, b
         shape = data.draw(st.tuples(st.integers(2, 4), st.integers(2, 4)))
         rng = np.random.default_rng(data.draw(st.integers(0, 99)))
         field = rng.normal(0, 2, (*shape, 2)).astype(np.float32)
+        if matrix[2, :2].any():  # displacements must not come near the horizon, where rounding has no bound
+            field *= 0.1 * min(size) / np.abs(field).max()
     fill = data.draw(st.sampled_from([0.0, 0.5, (0.25, 0.5, 1.0)]))
     plan = plan_for(image)
     plan.warp(matrix, *size, filter=filter, border=border, fill=fill, field=field)

@@ -308,7 +308,8 @@ def test_stats_count_requests(s3, shards, uploaded):
         counts = profile.stats.remote
     assert counts["requests"] + counts["repeated"] == s3.faults.seen["GET"]
     assert counts["repeated"] == s3.faults.seen["503"] > 0
-    assert counts["held_bytes"] == 0 and 10_000 < counts["max_held_bytes"] <= 100_000
+    # A sample that waits makes its own request, of at most a quarter of the limit, whatever is held.
+    assert counts["held_bytes"] == 0 and 10_000 < counts["max_held_bytes"] <= 200_000
     assert loader.stats().remote["bytes"] == opened["bytes"] + counts["bytes"]
     line = f"remote: {counts['requests']} requests of 0 MB, {counts['repeated']} repeated; read-ahead holds 0 MB"
     assert line in str(profile.stats)
