@@ -149,7 +149,7 @@ try-tutorial: $(VENV)/installed-test
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/tutorial .
 	$(PYTHON) tests/tools/try_tutorial.py --wheels build/tutorial
 
-notebooks: $(VENV)/installed-notebooks
+notebooks: $(VENV)/installed-test
 	$(BIN)/python tests/tools/notebooks.py
 
 clean:

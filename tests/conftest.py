@@ -15,7 +15,7 @@ settings.register_profile("ci", max_examples=100, **_common)
 settings.register_profile("thorough", max_examples=2000, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Programs that write documents; some need packages of their own.
+# Programs that write documents, not tests.
 collect_ignore = ["tools"]
 
 # Of loaders that are given none; where there is a GPU they would take it.

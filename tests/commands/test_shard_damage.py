@@ -37,12 +37,7 @@ def begin(photos: Path, out: Path, ranks: int, monkeypatch) -> None:
         (2, "a.partial/a-000.tar.json", {"bytes": "1"}, "'bytes' is missing, or no valid int"),
         (2, "a.partial/a-000.tar.json", {"images": [["png"]]}, "its images or labels are no names"),
         (1, "a.manifest.json", {"shards": [3]}, "'name' is missing, or no valid str"),
-        (
-            1,
-            "a.manifest.json",
-            {"shards": [{"name": "../a.tar", "bytes": 1}]},
-            "of a finished set is missing",
-        ),
+        (1, "a.manifest.json", {"shards": [{"name": "../a.tar", "bytes": 1}]}, "is no name of a file in the folder"),
         (1, "a.manifest.json", {"bytes": 10**400}, "'bytes' is missing, or no valid int"),
         (1, "a.manifest.json", {"skipped": 3}, "'skipped' is missing, or no valid list"),
         (1, "a.manifest.json", "[" * 100_000, "maximum recursion depth"),

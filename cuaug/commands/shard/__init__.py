@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+from pathlib import Path
 from typing import Any, TextIO
 
 from cuaug._runtime.cpu_limits import allowed_cpus
@@ -22,7 +22,8 @@ from cuaug.commands.shard.plan import (
     describe_source,
     read_json,
 )
-from cuaug.errors import CuaugError, DecodeError, SourceError
+from cuaug.errors import ArgumentError, CuaugError, DecodeError, SourceError
+from cuaug.sources._record_files import path_below
 
 __all__ = ["shard"]
 
@@ -112,11 +113,14 @@ def _check_files(names: ShardNames, manifest: dict[str, Any]) -> None:
     """Checks that a finished set has its files.
 
     Raises:
-        LoaderError: a shard is missing or has another size.
+        LoaderError: a shard is missing or has another size, or the manifest names a file elsewhere.
     """
     for entry in manifest["shards"]:
         check_fields(names.manifest, entry, _ENTRY_FIELDS)
-        path = names.folder / os.path.basename(entry["name"])
+        try:
+            path = Path(path_below(str(names.folder), entry["name"]))
+        except ValueError as error:
+            raise ArgumentError(f"{str(names.manifest)!r} is damaged: {error}") from error
         if not path.is_file() or path.stat().st_size != entry["bytes"]:
             raise SourceError(
                 f"{str(path)!r} of a finished set is missing, or has not the {entry['bytes']:,} bytes of the manifest: "

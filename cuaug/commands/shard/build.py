@@ -39,8 +39,14 @@ _SAMPLES_PER_TASK = 8
 _TASKS_PER_THREAD = 4
 # Types of a record's fields in JSON.
 _RECORD_FIELDS: Mapping[str, type] = {
-    **{"name": str, "samples": int, "bytes": int, "sha256": str},
-    **{"images": list, "labels": list, "unmarked": int, "skipped": list},
+    "name": str,
+    "samples": int,
+    "bytes": int,
+    "sha256": str,
+    "images": list,
+    "labels": list,
+    "unmarked": int,
+    "skipped": list,
 }
 
 
@@ -123,9 +129,8 @@ class Builder:
             size = os.stat(path).st_size
         except FileNotFoundError:
             return None
-        record = read_json(
-            self._record_path(shard), _RECORD_FIELDS
-        )  # after the shard's status: its record was there before it
+        # After the shard's status: its record was there before it.
+        record = read_json(self._record_path(shard), _RECORD_FIELDS)
         if record is None:
             raise SourceError(f"{str(path)!r} is not of this set: remove it, and it is made again")
         if not is_string_list(record["images"]) or not is_string_list(record["labels"]):
