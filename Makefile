@@ -4,7 +4,7 @@
 #   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
 #   make test-fast  the everyday subset
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
-#   make audit      known vulnerabilities of what .venv installs; asks OSV over the network
+#   make audit      known vulnerabilities of the packages in .venv; asks OSV over the network
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
 #   make wheels     the source distribution and wheels for x86_64 and aarch64 in dist/; needs a cross compiler
 #   make test-wheel    installs this machine's wheel and runs it without a compiler

@@ -91,7 +91,7 @@ def extras() -> set[str]:
 
 
 def problem(words: list[str]) -> str:
-    """What is wrong with a command line that is not `cuaug`; it is read, and does not run."""
+    """The fault of a command line that is not `cuaug`; it is read, and does not run."""
     program, *arguments = [word for number, word in enumerate(words) if number or "=" not in word]
     if program == "make":
         return "" if {word for word in arguments if "=" not in word} <= targets_of_make() else "no such target"

@@ -160,7 +160,7 @@ class ReadAhead:
                 self._release(requests)
 
     def take_arrived(self, indices: Iterable[int]) -> list[list[Part] | None]:
-        """Takes those of the samples that have all spans and whose requests have arrived; None for others."""
+        """Takes the samples whose spans are complete and have arrived; None for others."""
         taken: list[list[Part] | None] = []
         with self._lock:
             for index in indices:

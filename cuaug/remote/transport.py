@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 __all__ = ["NO_RANGES", "Buffer", "ChangedObjectError", "RemoteObject", "TransientError", "Transport"]
 
 
-#: Bytes that have come; a memoryview shows those of a library without a copy.
+#: Received bytes; a memoryview shows a library's memory without a copy.
 Buffer: TypeAlias = bytes | memoryview
 
 NO_RANGES = "its server gives no byte ranges (HTTP 206): copy the file, or serve it by another server"

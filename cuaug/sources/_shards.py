@@ -217,7 +217,7 @@ class ShardedSource(ReprMixin):
         raise NotImplementedError
 
     def _begin(self, index: int, spans: int) -> list[Part | None]:
-        """The parts with the `spans` spans of a remote sample, for `_read_range`; None for those of a local one."""
+        """The parts with the `spans` spans of a remote sample, for `_read_range`; None for a local one's."""
         return [None] * spans if self._remote is None else self._remote.sample(index, self._spans)
 
     def _shards_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:

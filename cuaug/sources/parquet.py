@@ -183,7 +183,7 @@ class Parquet(ReprMixin):
                 )
 
     def _check_size(self, footer: Footer, number: int, max_bytes: int) -> None:
-        # Of all columns: pyarrow ends the process where the footer's entry of one column is damaged and asked for.
+        # The size of all columns: pyarrow ends the process if it is asked for one column whose entry is damaged.
         group = footer.metadata.row_group(number)
         if group.total_byte_size > max_bytes:
             raise SourceError(

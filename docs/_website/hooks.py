@@ -1,6 +1,6 @@
 """MkDocs hooks: documents outside docs/, the API reference, links and anchors as GitHub makes them.
 
-Links of documents are relative to the repository, so that they work on GitHub. On the site, those that leave docs/ lead
+Links of documents are relative to the repository, so that they work on GitHub. On the site, links that leave docs/ lead
 to copies of their targets: further documents in OUTSIDE, programs as pages, other files as they are.
 """
 

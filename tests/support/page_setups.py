@@ -1,4 +1,4 @@
-"""What the pages' code blocks find: files in the working directory, and names that the pages leave open.
+"""Inputs of the pages' code blocks: files in the working directory, and names that the pages leave open.
 
 `python -m tests.support.page_setups README.md docs/video.md` runs pages, each in a folder below the working directory.
 """

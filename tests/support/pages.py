@@ -52,7 +52,7 @@ def run(page: Path, names: Mapping[str, Any], *, python: bool, replace: Mapping[
         page: the document. Errors name its lines.
         names: names that its Python blocks find.
         python: False: Python blocks are left out.
-        replace: text of the page, and what runs in its place.
+        replace: text of the page, and its replacement.
     """
     text = page.read_text()
     for old, new in replace.items():
