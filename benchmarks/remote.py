@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import io
-import json
 import os
 import socket
 import statistics
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from report import circumstances, write_json
 
 import cuaug
 from cuaug import transforms as T
@@ -149,7 +149,8 @@ def main() -> None:
             server.kill()
             server.wait()
     if arguments.out:
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+        packages = ["torch", "numpy", "obstore", "nvidia-nvimgcodec-cu12", *PEERS]
+        write_json(arguments.out, circumstances(packages) | results)
 
 
 if __name__ == "__main__":
