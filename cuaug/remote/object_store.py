@@ -47,7 +47,7 @@ class ObjectStore:
         self,
         options: Mapping[str, Any] | None = None,
         *,
-        connections: int = 16,
+        connections: int = 64,
         timeout_seconds: float = 60.0,
     ) -> None:
         self.options = dict(options or {})

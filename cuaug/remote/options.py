@@ -40,7 +40,7 @@ class RemoteOptions:
 
     storage_options: Mapping[str, Any] = field(default_factory=dict)
     protocols: Sequence[str] | None = None
-    connections: int = 16
+    connections: int = 64
     timeout_seconds: float = 60.0
     readahead_bytes: int = 256 << 20
     cache_dir: str | os.PathLike[str] | None = None
