@@ -1,8 +1,9 @@
 # Everything is set up in .venv, from a bare checkout: Debian-like, Python 3.10 or newer with venv, make and g++.
 #
 #   make demo       train on real photos, beside a Pillow DataLoader; writes preview.png
-#   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
+#   make test       lint, types, and all tests but the long ones
 #   make test-fast  the everyday subset
+#   make test-long  kernels under sanitizers, NVRTC for every architecture, rehearsals of GPU runs
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
 #   make audit      known vulnerabilities of the packages in .venv; asks OSV over the network
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
@@ -36,8 +37,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-torchvision lint audit fuzz wheels test-wheel test-aarch64 test-clang bench try-tutorial \
-	notebooks docs check-docs clean
+.PHONY: all demo test test-fast test-long test-torchvision lint audit fuzz wheels test-wheel test-aarch64 test-clang bench \
+	try-tutorial notebooks docs check-docs clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
@@ -62,10 +63,13 @@ lint: $(VENV)/installed-test
 # A test process for each CPU, with one OpenMP thread: torch's threads would wait for each other in busy loops.
 ONE_THREAD := OMP_NUM_THREADS=1
 test: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n logical --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest -n logical --dist worksteal -m "not long"
+
+test-long: $(VENV)/installed-test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n logical --dist worksteal -m long
 
 test-fast: $(VENV)/installed-test
-	$(ONE_THREAD) HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
+	$(ONE_THREAD) HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow and not long"
 
 # OSV is asked for each package: an error, not a pass, where it cannot be reached. PyPI's own service would skip versions
 # that it does not have, such as torch's CPU builds.

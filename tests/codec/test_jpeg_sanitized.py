@@ -17,7 +17,7 @@ from cuaug._runtime.native import KERNEL_DIRECTORY
 from tests.support.sanitizers import ADDRESS, plant_mistakes, run, run_each
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime"),
 ]
 

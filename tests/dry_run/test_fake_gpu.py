@@ -86,7 +86,7 @@ def outcomes(report: Path) -> list[tuple[str, str, str]]:
     return results
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gpu_tests_pass_on_the_fake_gpu(tmp_path):
     finished = run(f"--junitxml={tmp_path / 'report.xml'}", *ROOMS)
     assert finished.returncode == 0, finished.stdout[-20_000:] + finished.stderr

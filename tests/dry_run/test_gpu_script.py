@@ -45,7 +45,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=kept | {"PYTHON": sys.executable}, capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
     pytest.importorskip("cupy")

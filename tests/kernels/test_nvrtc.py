@@ -63,8 +63,9 @@ def test_structs_have_the_size_of_the_dtypes(monkeypatch):
         nvrtc.compile(90)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "arch", [pytest.param(arch, marks=pytest.mark.slow if arch == 90 else pytest.mark.long) for arch in ARCHITECTURES]
+)
 def test_compiles_without_spills(arch, record_property):
     cubin, log = nvrtc.compile(arch)
     assert cubin[:4] == b"\x7fELF" and b"augment" in cubin and len(cubin) == elf_end(cubin)
@@ -197,7 +198,7 @@ def float_operations(ptx: str) -> set[str]:
     return set(re.findall(rf"\b((?:{names})\.[a-z0-9.]*(?:f16|f16x2|bf16|bf16x2|f32|f64))\b", ptx))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kernels_round_every_operation():
     rounded = re.compile(r"(mul|add|sub|div|sqrt|rcp)\.rn\.f(32|64)")
     found = float_operations(ptx())

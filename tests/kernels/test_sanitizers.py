@@ -59,7 +59,7 @@ def test_the_plans_reach_every_path():
     assert {(False, False), (True, False), (False, True), (True, True)} <= set(zip(perspective, displaced, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("flags", "isas"), [([], tuple(ISAS)), (PORTABLE, ("baseline",))], ids=["x86-64", "portable"])
 def test_no_bad_access_and_no_undefined_behaviour(tmp_path, flags, isas):
     library = build(tmp_path / "kernels.so", ["-Og", *ADDRESS, *flags], isas=isas)
@@ -70,7 +70,7 @@ def test_no_bad_access_and_no_undefined_behaviour(tmp_path, flags, isas):
         assert status == 0 and "decoded" in output, output[-5000:]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_data_race(tmp_path):
     library = build(tmp_path / "kernels.so", ["-Og", *THREAD], isas=("baseline",))
     # Four threads with barriers are slow, and every plan passes the same barriers.
@@ -142,7 +142,7 @@ def reports(folder: Path, sanitizer: list[str], preload: str, mistakes: Iterable
     return run_each(library, preload, "import torch", work, {name: NUMBERS[name] for name in mistakes}, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_wrong_accesses_are_reported(tmp_path):
     found = reports(tmp_path, ADDRESS, "libasan.so", [*ACCESSES, "none"])
     status, output = found.pop("none")
@@ -151,7 +151,7 @@ def test_wrong_accesses_are_reported(tmp_path):
         assert status != 0 and ACCESSES[mistake][2] in output, f"{mistake}: {output[-5000:]}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_missing_barriers_and_non_atomic_sums_are_reported(tmp_path):
     for mistake, (status, output) in reports(tmp_path, THREAD, "libtsan.so", [*MISSING, *SUMS]).items():
         # Without a barrier, a thread reads values that are not written yet, or scratch that is freed.

@@ -35,7 +35,7 @@ TESTS = [
 SELECTED = "Tint or TINT or every_transform or layout or dunder_all or public or map"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_of_a_point_operation_works(tmp_path):
     for name in ("cuaug", "kernels", "tests", "docs", "examples", "benchmarks", "setup.py", "pyproject.toml"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy

@@ -165,7 +165,7 @@ def test_a_closed_pool_keeps_the_memory_of_running_work():
         pool.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
 def test_no_data_race_and_one_is_reported(tmp_path, monkeypatch):
     """Sixteen threads. A count of open items without order between threads must be reported."""
