@@ -79,7 +79,7 @@ def fake_package(tmp_path):
     return make
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_checks():
     done = run("doctor")
     assert done.returncode == 0, done.stdout
