@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 from cuaug.remote.object_store import ObjectStore
-from cuaug.remote.transport import Buffer, RemoteObject
+from cuaug.remote.transport import RemoteObject
 
 __all__ = ["RemoteFile"]
 
@@ -33,7 +33,7 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self._store, self.remote = store, remote
         self._at = self._start = 0
-        self._window: Buffer = b""
+        self._window = b""
 
     def readable(self) -> bool:
         return True
@@ -48,6 +48,12 @@ class RemoteFile(io.RawIOBase):
         self._at = offset + (0, self._at, self.remote.size)[whence]
         return self._at
 
+    def read(self, size: int = -1) -> bytes:
+        """Reads without the copies of `RawIOBase.read`."""
+        data = self.pread(self.remote.size if size < 0 else size, self._at)
+        self._at += len(data)
+        return data
+
     def readinto(self, buffer: Any) -> int:
         data = self.pread(len(buffer), self._at)
         buffer[: len(data)] = data
@@ -59,16 +65,17 @@ class RemoteFile(io.RawIOBase):
         size = max(0, min(size, self.remote.size - offset))
         end = self._start + len(self._window)
         if offset < self._start or offset + size > end:
+            if size > _WINDOW_BYTES:
+                return self._read(offset, size)
             is_near = self._window and self._start <= offset < end + _WINDOW_BYTES
             wanted = max(size, _WINDOW_BYTES if is_near else _HEADER_BYTES)
             self._window = self._read(offset, min(wanted, self.remote.size - offset))
             self._start = offset
         at = offset - self._start
-        return bytes(self._window[at : at + size])
+        return self._window[at : at + size]
 
-    def _read(self, offset: int, size: int) -> Buffer:
+    def _read(self, offset: int, size: int) -> bytes:
         """Reads a range; a long one by several requests at a time."""
         starts = range(offset, offset + size, _MAX_REQUEST_BYTES)
         ranges = [(start, min(_MAX_REQUEST_BYTES, offset + size - start)) for start in starts]
-        parts = self._store.read_ranges(self.remote, ranges)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(self._store.read_ranges(self.remote, ranges))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -24,6 +25,8 @@ log = logging.getLogger("cuaug")
 _FOOTER_THREADS = 16
 # Decoded rows for each sample above which the cache warns.
 _WASTE = 4
+
+_Key = tuple[int, tuple[str, ...]]  # a row group and its columns
 
 
 class Footer(NamedTuple):
@@ -93,6 +96,11 @@ class RowGroupReader:
         footer, number = self._groups[group]
         return int(footer.metadata.row_group(number).num_rows)
 
+    def size(self, group: int) -> int:
+        """Bytes of a row group with all its columns, as the footer claims them; dictionaries may decode to more."""
+        footer, number = self._groups[group]
+        return int(footer.metadata.row_group(number).total_byte_size)
+
     def __call__(self, group: int, columns: Sequence[str]) -> Any:
         """Reads columns as a pyarrow Table.
 
@@ -142,18 +150,21 @@ class RowGroupCache:
     Args:
         read: (group, columns) -> table.
         group_count: number of row groups in the source.
-        max_bytes: of all tables kept; one table may exceed it.
+        max_bytes: of all tables kept; one table may exceed it. Pinned row groups take at most half of it.
 
     Attributes:
-        decoded_rows, samples: rows that were decoded, and rows that were asked for.
+        decoded_rows, samples: rows that were decoded for samples, and rows that were asked for.
+        pinned_bytes, max_pinned_bytes: of pinned row groups, now and at most.
     """
 
     def __init__(self, read: RowGroupReader, group_count: int, max_bytes: int) -> None:
         self._read, self._group_count, self._max_bytes = read, group_count, max_bytes
         self._lock = fork_safe_lock()
-        self._tables: OrderedDict[tuple[int, tuple[str, ...]], Future[Any]] = OrderedDict()
+        self._tables: OrderedDict[_Key, Future[Any]] = OrderedDict()
         self._bytes = self._loads = 0
-        self.decoded_rows = self.samples = 0
+        self._unread: dict[_Key, int] = {}  # rows of tables that were read ahead, and that no sample has asked for
+        self._pins: dict[int, list[int]] = {}  # [number of pins, bytes] of a row group
+        self.decoded_rows = self.samples = self.pinned_bytes = self.max_pinned_bytes = 0
         self._has_warned = False
 
     def get(self, group: int, columns: tuple[str, ...]) -> Any:
@@ -170,7 +181,7 @@ class RowGroupCache:
             table = pending.result()
             if table is not None:  # None: the other thread failed, and this one finds its own error
                 with self._lock:
-                    self.samples += 1
+                    self._count(self._unread.pop(key, 0))
                 return table
 
     def peek(self, group: int, columns: tuple[str, ...]) -> Any | None:
@@ -178,39 +189,90 @@ class RowGroupCache:
         pending = self._tables.get((group, columns))
         return pending.result() if pending is not None and pending.done() else None
 
-    def _load(self, key: tuple[int, tuple[str, ...]], pending: Future[Any]) -> Any:
+    def pin(self, group: int) -> bool:
+        """Keeps a row group longer than others, once it is decoded. Returns False, and does nothing, without room."""
+        with self._lock:
+            if group not in self._pins:
+                size = self._read.size(group)
+                if self.pinned_bytes + size > self._max_bytes // 2:
+                    return False
+                self._pins[group] = [0, 0]
+                self._set_pinned_bytes(group, size)
+            self._pins[group][0] += 1
+            return True
+
+    def unpin(self, group: int) -> None:
+        """Undoes one `pin`."""
+        with self._lock:
+            self._pins[group][0] -= 1
+            if not self._pins[group][0]:
+                self._set_pinned_bytes(group, 0)
+                del self._pins[group]
+
+    def prefetch(self, group: int, columns: tuple[str, ...]) -> None:
+        """Decodes a row group ahead of its samples; an error is left for `get` to find."""
+        key, size = (group, columns), self._read.size(group)
+        with self._lock:
+            if key in self._tables:
+                return
+            pending = self._tables[key] = Future()
+            self._bytes += size  # makes the room now, so that what is being decoded counts
+            self._evict(key, pinned=False)
+        with contextlib.suppress(Exception):
+            self._load(key, pending, reserved=size)
+
+    def _load(self, key: _Key, pending: Future[Any], reserved: int | None = None) -> Any:
+        """Decodes a table, for a sample or, with the bytes that are reserved for it, ahead of samples."""
         try:
             table = self._read(*key)
         except BaseException:
             with self._lock:
+                self._bytes -= reserved or 0
                 del self._tables[key]
             pending.set_result(None)
             raise
         with self._lock:
-            self._loads += 1
-            self.samples += 1
-            self.decoded_rows += table.num_rows
-            self._bytes += table.nbytes
+            self._bytes += table.nbytes - (reserved or 0)
+            if reserved is None:
+                self._count(table.num_rows)
+            else:
+                self._unread[key] = table.num_rows
+                if key[0] in self._pins:
+                    self._set_pinned_bytes(key[0], table.nbytes)
             pending.set_result(table)
-            for other, done in list(self._tables.items()):
-                if self._bytes <= self._max_bytes:
-                    break
-                if other != key and done.done():
-                    del self._tables[other]
-                    self._bytes -= done.result().nbytes
-            warns = self._is_wasteful() and not self._has_warned
-            self._has_warned |= warns
-        if warns:
+            self._evict(key, pinned=False)
+            self._evict(key, pinned=True)
+        return table
+
+    def _evict(self, kept: _Key, *, pinned: bool) -> None:
+        """Drops tables of row groups that are pinned, or not, down to the limit. The caller holds the lock."""
+        for key, done in list(self._tables.items()):
+            if self._bytes <= self._max_bytes:
+                break
+            if key != kept and done.done() and (key[0] in self._pins) == pinned:
+                del self._tables[key]
+                self._unread.pop(key, None)
+                self._bytes -= done.result().nbytes
+
+    def _set_pinned_bytes(self, group: int, size: int) -> None:
+        self.pinned_bytes += size - self._pins[group][1]
+        self.max_pinned_bytes = max(self.max_pinned_bytes, self.pinned_bytes)
+        self._pins[group][1] = size
+
+    def _count(self, decoded_rows: int) -> None:
+        """Counts a sample, and the rows that were decoded for it. The caller holds the lock."""
+        self.samples += 1
+        self.decoded_rows += decoded_rows
+        self._loads += decoded_rows > 0
+        is_wasteful = self._loads > max(32, self._group_count) and self.decoded_rows > _WASTE * self.samples
+        if is_wasteful and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "Parquet: %d rows were decoded for %d samples, since row groups are decoded whole and %d bytes hold "
                 "too few of them: use cuaug.ShardSampler(source.shard_sizes, window), raise cache_bytes, or write "
                 "smaller row groups",
                 *(self.decoded_rows, self.samples, self._max_bytes),
             )
-        return table
-
-    def _is_wasteful(self) -> bool:
-        return self._loads > max(32, self._group_count) and self.decoded_rows > _WASTE * self.samples
 
 
 def make_cache(read: RowGroupReader, group_count: int, max_bytes: int) -> Callable[[], RowGroupCache]:

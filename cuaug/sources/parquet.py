@@ -9,6 +9,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cuaug._runtime.extras import require_module
 from cuaug._runtime.per_process import PerProcess
 from cuaug.arguments import integer
@@ -19,8 +22,10 @@ from cuaug.sources._arrow_values import image_bytes, is_image_type, to_hashable,
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import parse_label_fields
 from cuaug.sources._repr import ReprMixin
+from cuaug.sources._row_group_ahead import RowGroupReadAhead
 from cuaug.sources._row_groups import Footer, RowGroupCache, RowGroupReader, make_cache, read_footers
 from cuaug.sources._shards import Paths, expand_paths
+from cuaug.sources.source import ReadAhead
 
 __all__ = ["Parquet"]
 
@@ -33,7 +38,8 @@ class Parquet(ReprMixin):
 
     A row group is decoded whole, and kept in a cache that all threads share. With `ShardSampler` each row group is
     decoded once while its window passes, if the window's images fit into `cache_bytes`. With `shuffle=True` and a
-    source beyond `cache_bytes`, nearly each sample decodes a row group; the log warns of it once.
+    source beyond `cache_bytes`, nearly each sample decodes a row group; the log warns of it once. Of remote files, the
+    row groups of the next batches are read ahead, up to half of `cache_bytes`.
 
     Local files may be untrusted as far as pyarrow checks them. Checksums of pages are verified where a file has them.
 
@@ -77,7 +83,7 @@ class Parquet(ReprMixin):
         self.fields, self._is_dict = parse_label_fields(label)
         self._columns = (image, *(name for name in self.fields if name != image))
         self.paths = _find_files(files, options, protocols)
-        store = ObjectStore(options)
+        self._store = store = ObjectStore(options)
         footers = read_footers(self.paths, store)
         schema = footers[0].metadata.schema.to_arrow_schema()
         for footer in footers:
@@ -116,6 +122,25 @@ class Parquet(ReprMixin):
         table = self._cache.get().get(group, self._columns)
         return image_bytes(table.column(self.image)[row]), self._label(table, row, index)
 
+    def read_ahead(self, batches: Iterable[NDArray[np.int64]]) -> ReadAhead | None:
+        """Decodes the row groups of these batches in advance, if a file is remote: see `Source`."""
+        if not self._stamps:
+            return None
+        return RowGroupReadAhead(self._cache.get(), self._columns, batches, self._groups_of)
+
+    def remote_counts(self) -> dict[str, int]:
+        """Counts of requests, and memory of pinned row groups, as `Stats.remote`; empty for local files."""
+        if not self._stamps:
+            return {}
+        store, cache = self._store, self._cache.get()
+        return {
+            "requests": store.requests,
+            "bytes": store.received_bytes,
+            "repeated": store.repeated,
+            "held_bytes": cache.pinned_bytes,
+            "max_held_bytes": cache.max_pinned_bytes,
+        }
+
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it; it does not read images."""
         if not self.fields:
@@ -150,6 +175,10 @@ class Parquet(ReprMixin):
         """Returns (row group, row in it)."""
         group = bisect.bisect_right(self._ends, index)
         return group, index - (self._ends[group - 1] if group else 0)
+
+    def _groups_of(self, indices: NDArray[np.int64]) -> list[int]:
+        """The distinct row groups of samples, in the order of need."""
+        return list(dict.fromkeys(np.searchsorted(self._ends, indices, side="right").tolist()))
 
     def _label(self, table: Any, row: int, index: int) -> Any:
         values = {name: to_label(table.column(name)[row], name) for name in self.fields}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import threading
+import time
 
 import numpy as np
 import pytest
 
+import cuaug
 from cuaug import LoaderError
 from cuaug.sources import Parquet
+from cuaug.sources._row_group_ahead import RowGroupReadAhead
+from cuaug.sources._row_groups import RowGroupCache
 from tests.remote.servers import FAULTS
-from tests.sources.writers import samples, write_parquet
+from tests.sources.writers import png, samples, write_parquet
 
 pa = pytest.importorskip("pyarrow")
 
@@ -48,3 +54,122 @@ def test_files_that_cannot_be_opened(s3, name):
     s3.put("broken.parquet", b"PAR1" * 999)
     with pytest.raises(LoaderError, match=f"'s3://photos/{name}' cannot be read as a Parquet file"):
         Parquet(f"s3://photos/{name}", storage_options=s3.options)
+
+
+ROWS = 120
+
+
+@pytest.fixture
+def both(s3, tmp_path):
+    """(local path, URL, storage options) of a file with 24 row groups of 5 rows."""
+    file = tmp_path / "a.parquet"
+    table = pa.table({"image": [png(i) for i in range(ROWS)], "label": range(ROWS)})
+    pa.parquet.write_table(table, file, row_group_size=5, compression="none", use_dictionary=False)
+    return file, s3.put("a.parquet", file.read_bytes()), s3.options
+
+
+def batches(source: Parquet, **options) -> list:
+    with cuaug.Loader(source, batch_size=4, threads=2, seed=1, device="cpu", **options) as loader:
+        return [[(x.tolist(), y.tolist()) for x, y in loader] for _ in range(2)]
+
+
+@pytest.mark.parametrize("cache_bytes", [1 << 20, 8000, 800])
+@pytest.mark.parametrize("order", ["file", "windows", "shuffle"])
+def test_read_ahead_changes_no_batch(both, cache_bytes, order):
+    path, url, options = both
+    local, remote = Parquet(path), Parquet(url, storage_options=options, cache_bytes=cache_bytes)
+    orders = {"windows": {"sampler": cuaug.ShardSampler(local.shard_sizes, 20)}, "shuffle": {"shuffle": True}}
+    assert batches(remote, **orders.get(order, {})) == batches(local, **orders.get(order, {}))
+    cache = remote._cache.get()
+    assert not cache._pins and not cache.pinned_bytes and cache.max_pinned_bytes <= cache_bytes // 2
+    assert cache._bytes == sum(table.result().nbytes for table in cache._tables.values()) <= cache_bytes
+    if order != "shuffle" and cache_bytes == 8000:
+        assert cache.decoded_rows <= 2 * ROWS, "each row group at most once while its window passes"
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("cuaug-parquet")]
+
+
+def test_row_groups_come_before_their_samples(both):
+    path, url, options = both
+    remote = Parquet(url, storage_options=options, cache_bytes=1 << 20)
+    with cuaug.Loader(remote, batch_size=4, threads=2, device="cpu", prefetch=1) as loader:
+        taken = iter(loader)
+        next(taken)
+        end = time.monotonic() + 20
+        while len(remote._cache.get()._unread) < 21 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(remote._cache.get()._tables) == ROWS // 5
+        counts = loader.stats().remote
+        assert counts["requests"] >= 24 and 0 < counts["held_bytes"] <= counts["max_held_bytes"] <= 1 << 19
+        taken.close()
+    assert remote._cache.get().pinned_bytes == 0 and not Parquet(path).remote_counts()
+
+
+def test_epochs_that_end_early_are_not_called_wasteful(both, caplog):
+    _, url, options = both
+    source = Parquet(url, storage_options=options, cache_bytes=8000)
+    sampler = cuaug.ShardSampler(source.shard_sizes, 20)
+    with cuaug.Loader(source, batch_size=4, threads=2, device="cpu", sampler=sampler) as loader:
+        for _ in range(40):
+            next(iter(loader))
+            time.sleep(0.01)
+    assert "were decoded" not in caplog.text
+
+
+def test_a_row_group_that_cannot_be_decoded_damages_its_samples(both, s3):
+    path, _, options = both
+    data = bytearray(path.read_bytes())
+    begin = pa.parquet.read_metadata(path).row_group(7).column(0).data_page_offset
+    data[begin : begin + 20] = b"\xff" * 20
+    remote = Parquet(s3.put("b.parquet", bytes(data)), storage_options=options)
+    with cuaug.Loader(remote, batch_size=4, threads=2, device="cpu", on_error="skip") as loader:
+        assert sorted(int(i) for batch in loader for i in batch.labels) == [i for i in range(ROWS) if not 35 <= i < 40]
+
+
+class _Reader:
+    """Row groups of 10 rows and 100 bytes."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def size(self, group: int) -> int:
+        return 100
+
+    def rows(self, group: int) -> int:
+        return 10
+
+    def __call__(self, group: int, columns) -> object:
+        self.seen.append(group)
+        if group == 3:
+            raise OSError("no such row group")
+        return type("Table", (), {"nbytes": 100, "num_rows": 10})()
+
+
+def test_what_is_fetched_ahead_pushes_out_nothing_that_is_needed():
+    reader = _Reader()
+    cache = RowGroupCache(reader, 20, 800)
+    order = [np.array([0, 1]), np.array([1, 0]), np.array([2, 3]), np.array([0, 4]), np.array([5, 6])]
+    ahead = RowGroupReadAhead(cache, ("x",), order, lambda indices: indices.tolist())
+
+    def wait_for(groups: list[int]) -> None:
+        end = time.monotonic() + 10
+        while sorted(reader.seen) != groups and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        assert sorted(reader.seen) == groups
+
+    wait_for([0, 1, 2, 3])  # half of 800 bytes is pinned
+    for group in itertools.chain(range(7, 20), (0, 1)):  # samples of another iteration
+        cache.get(group, ("x",))
+    assert reader.seen.count(0) == reader.seen.count(1) == 1 and cache._bytes <= 800
+    with pytest.raises(OSError, match="no such row group"):
+        cache.get(3, ("x",))
+    del reader.seen[:]
+    ahead.finish(1)  # 0 and 1 are needed by batch 1
+    wait_for([])
+    ahead.finish(2)  # 1 is not needed any more, 0 is by batch 3
+    wait_for([4])
+    ahead.finish(4)
+    wait_for([4, 5, 6])
+    ahead.close()
+    ahead.close()
+    assert not cache._pins and not cache.pinned_bytes
