@@ -30,7 +30,7 @@ from cuaug.sources._labels import Decoders, parse_label_fields
 from cuaug.sources._remote_shards import RemoteShards
 from cuaug.sources._repr import ReprMixin
 
-__all__ = ["OpenShards", "Paths", "ShardedSource", "expand_paths", "open_shards"]
+__all__ = ["OpenShards", "Paths", "ShardedSource", "expand_braces", "expand_paths", "open_shards"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -63,7 +63,7 @@ def open_shards(
         paths = expand_paths(names, *extensions)
         return OpenShards(paths, load_indexes(index_format, paths), None)
     options = options or RemoteOptions()
-    urls = [url for name in names for url in _expand_braces(os.fspath(name))]
+    urls = [url for name in names for url in expand_braces(os.fspath(name))]
     store = options.make_store()
     check_urls(urls, options.protocols, store.has_obstore)
     urls = [match for url in urls for match in (_match_urls(url, store) if "*" in url else [url])]
@@ -90,14 +90,14 @@ def expand_paths(shards: Paths, *extensions: str) -> list[str]:
     Raises:
         LoaderError: a name matches no file.
 
-    >>> list(_expand_braces("{a,b}-{08..10}.tar"))
+    >>> list(expand_braces("{a,b}-{08..10}.tar"))
     ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar', 'b-09.tar', 'b-10.tar']
     """
     names = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
     paths: list[str] = []
     for shard in names:
         name = os.fspath(shard)
-        for pattern in [name] if os.path.exists(name) else _expand_braces(name):
+        for pattern in [name] if os.path.exists(name) else expand_braces(name):
             matches = _match_files(pattern, extensions)
             if not matches:
                 origin = "" if pattern == name else f" (from {name!r})"
@@ -115,7 +115,7 @@ def _match_files(pattern: str, extensions: tuple[str, ...]) -> list[str]:
     return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
 
 
-def _expand_braces(pattern: str) -> Iterator[str]:
+def expand_braces(pattern: str) -> Iterator[str]:
     """Expands {a,b} and {1..9}; groups may be nested."""
     depth, begin, cuts = 0, 0, [0]
     for i, character in enumerate(pattern):
@@ -133,7 +133,7 @@ def _expand_braces(pattern: str) -> Iterator[str]:
                 if len(choices) == 1:
                     choices = _expand_range(choices[0])
                 for choice in choices:
-                    for middle, after in itertools.product(_expand_braces(choice), _expand_braces(pattern[i + 1 :])):
+                    for middle, after in itertools.product(expand_braces(choice), expand_braces(pattern[i + 1 :])):
                         yield pattern[:begin] + middle + after
                 if choices:
                     return

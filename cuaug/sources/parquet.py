@@ -24,7 +24,7 @@ from cuaug.sources._labels import parse_label_fields
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._row_group_ahead import RowGroupReadAhead
 from cuaug.sources._row_groups import Footer, RowGroupCache, RowGroupReader, make_cache, read_footers
-from cuaug.sources._shards import Paths, expand_paths
+from cuaug.sources._shards import Paths, expand_braces, expand_paths
 from cuaug.sources.source import ReadAhead
 
 __all__ = ["Parquet"]
@@ -199,6 +199,8 @@ class Parquet(ReprMixin):
                     f"{footer.path!r} has no column {name!r}; it has {', '.join(map(repr, schema.names))}: give "
                     "Parquet(files, image=..., label=...)"
                 )
+            if (count := schema.names.count(name)) > 1:
+                raise SourceError(f"{footer.path!r} has {count} columns {name!r}: write the file with different names")
             kind = schema.field(name).type
             if kind != first.field(name).type:
                 raise SourceError(
@@ -223,13 +225,16 @@ class Parquet(ReprMixin):
 
 
 def _find_files(files: Paths, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
-    """Lists local files as `expand_paths`; fsspec lists remote patterns and folders."""
+    """Lists local files as `expand_paths`; of URLs, braces expand, and fsspec lists patterns and folders."""
     names = [files] if isinstance(files, (str, os.PathLike)) else files
     if not isinstance(names, Iterable):
         raise SourceError(f"files must be a path, a pattern or a list of these, not {files!r:.100}")
     paths: list[str] = []
     for name in [os.fspath(name) for name in names]:
-        paths += _find_remote(name, options, protocols) if _urls.is_url(name) else expand_paths(name, ".parquet")
+        if _urls.is_url(name):
+            paths += [path for url in expand_braces(name) for path in _find_remote(url, options, protocols)]
+        else:
+            paths += expand_paths(name, ".parquet")
     return paths or expand_paths([], ".parquet")
 
 

@@ -68,6 +68,14 @@ def both(s3, tmp_path):
     return file, s3.put("a.parquet", file.read_bytes()), s3.options
 
 
+def test_braces_expand(s3, tmp_path):
+    write_parquet(tmp_path, samples())
+    for i, path in enumerate(sorted(tmp_path.glob("*.parquet"))[:2]):
+        s3.put(f"set/train-0{i}.parquet", path.read_bytes())
+    source = Parquet("s3://photos/set/train-{00..01}.parquet", storage_options=s3.options)
+    assert source.paths == ["s3://photos/set/train-00.parquet", "s3://photos/set/train-01.parquet"]
+
+
 def batches(source: Parquet, **options) -> list:
     with cuaug.Loader(source, batch_size=4, threads=2, seed=1, device="cpu", **options) as loader:
         return [[(x.tolist(), y.tolist()) for x, y in loader] for _ in range(2)]

@@ -270,6 +270,13 @@ def test_a_damaged_entry_of_a_column_in_the_footer():
     assert done.returncode == 0, done.stderr
 
 
+def test_two_columns_of_one_name_are_refused(path):
+    columns = [pa.array(images(3)), pa.array(range(3)), pa.array(range(3))]
+    pq.write_table(pa.Table.from_arrays(columns, names=["image", "label", "label"]), path)
+    with pytest.raises(LoaderError, match="has 2 columns 'label'"):
+        Parquet(path)
+
+
 def test_other_files_are_refused(tmp_path, path):
     with pytest.raises(LoaderError, match=r"there is no file '.*data.parquet'"):
         Parquet(path)
