@@ -110,16 +110,17 @@ class FromIterable(ReprMixin):
             log.info("%r: reads and discards %d items before the first sample of this iteration", self, indices[0])
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
-        items = iter(self.dataset)
+        rest = items = iter(self.dataset)
         if self.shuffle_buffer:
-            items = _shuffle(items, self.shuffle_buffer, seed, epoch)
-        self._stream = _Stream(items, indices, self._name)
+            items = _shuffle(itertools.islice(rest, self._length), self.shuffle_buffer, seed, epoch)
+        self._stream = _Stream(items, rest, indices, self._name)
 
     def read(self, index: int) -> tuple[Any, Any]:
         """Returns (path, bytes or uint8 array (H, W[, C]), label).
 
         Raises:
-            SourceError: the stream is shorter than `length`, or this sample does not come next.
+            SourceError: the stream is shorter than `length`, has raised an error before, or this sample does not come
+                next.
         """
         stream = self._stream
         if stream is None:
@@ -153,10 +154,15 @@ class FromIterable(ReprMixin):
 
 
 class _Stream:
-    """One pass over the items. Threads may ask for samples a little out of order: earlier ones wait here."""
+    """One pass over the items. Threads may ask for samples a little out of order: earlier ones wait here.
 
-    def __init__(self, items: Iterator[Any], indices: NDArray[np.int64], name: str) -> None:
-        self._items, self._name = items, name
+    Args:
+        rest: the Dataset's items, which `items` takes some of.
+    """
+
+    def __init__(self, items: Iterator[Any], rest: Iterator[Any], indices: NDArray[np.int64], name: str) -> None:
+        self._items, self._rest, self._name = items, rest, name
+        self._error: Exception | None = None
         self._wanted = iter(indices.tolist())
         self._next_wanted = next(self._wanted, None)
         self._position = 0
@@ -166,7 +172,7 @@ class _Stream:
     def take(self, index: int) -> Any:
         with self._lock:
             while self._position <= index:
-                item = next(self._items, _END)
+                item = self._next()
                 if item is _END:
                     raise SourceError(f"{self._name} ended after {self._position} items, before sample {index}")
                 if self._position == self._next_wanted:
@@ -174,13 +180,29 @@ class _Stream:
                     self._next_wanted = next(self._wanted, None)
                 self._position += 1
             if index not in self._waiting:
-                raise SourceError(f"{self._name}: sample {index} was read already, or is not part of this iteration")
+                raise SourceError(
+                    f"{self._name}: sample {index} was read already, or is not part of this iteration: give each "
+                    "Loader a FromIterable of its own"
+                )
             return self._waiting.pop(index)
+
+    def _next(self) -> Any:
+        """The next item, or `_END`. An iterator that goes on after its own error may have lost items."""
+        if self._error is not None:
+            raise SourceError(
+                f"{self._name} raised {type(self._error).__name__}: {self._error} after {self._position} items: its "
+                "later items have no known position"
+            ) from self._error
+        try:
+            return next(self._items, _END)
+        except Exception as error:
+            self._error = error
+            raise
 
     def goes_on(self) -> bool:
         """Whether there is another item, which is then lost."""
         with self._lock:
-            return next(self._items, _END) is not _END
+            return next(self._rest, _END) is not _END
 
 
 def _shuffle(items: Iterator[Any], size: int, seed: int, epoch: int) -> Iterator[Any]:

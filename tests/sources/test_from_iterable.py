@@ -154,6 +154,48 @@ def test_a_long_stream_is_warned_of_once(caplog):
     assert caplog.text.count("goes on after length=8 items") == 1
 
 
+@pytest.mark.parametrize("buffer", [3, 100])
+def test_the_shuffle_buffer_holds_nothing_beyond_the_length(buffer, caplog):
+    batches = epoch_of(FromIterable(Numbers(30), 12, shuffle_buffer=buffer))
+    assert sorted(number for batch in batches for number in batch) == list(range(12))
+    assert caplog.text.count("goes on after length=12 items") == 1
+
+
+class Broken(Numbers):
+    """Raises an error in place of item 6."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(20)
+        self.error = error
+
+    def __iter__(self):
+        for image, number in super().__iter__():
+            if number == 6:
+                raise self.error
+            yield image, number
+
+
+@pytest.mark.parametrize("buffer", [0, 4])
+@pytest.mark.parametrize("error", [OSError("no network"), RuntimeError("no network")])
+def test_a_stream_that_raises_is_named_by_all_errors(buffer, error):
+    """No item is dropped without a word: what a stream gives after its own error is at no known position."""
+    source = FromIterable(Broken(error), 20, shuffle_buffer=buffer)
+    with pytest.raises((LoaderError, type(error)), match="no network"):
+        epoch_of(source, on_error="skip")
+    source.start_stream(0, 0, np.arange(20))
+    with pytest.raises(type(error), match="no network"):
+        [source.read(i) for i in range(20)]
+    with pytest.raises(LoaderError, match=f"Broken raised {type(error).__name__}: no network"):
+        source.read(19)
+
+
+def test_two_loaders_over_one_stream_are_an_error():
+    source = FromIterable(Numbers(50), 50)
+    with pytest.raises(LoaderError, match="give each Loader a FromIterable of its own"):
+        for _ in zip(*(Loader(source, batch_size=4, threads=2) for _ in range(2)), strict=True):
+            pass
+
+
 def test_a_damaged_item_is_skipped():
     class Damaged(Numbers):
         def __iter__(self):
