@@ -29,6 +29,7 @@ from cuaug.pipeline.failures import OnError
 from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
 from cuaug.remote.urls import is_url
 from cuaug.sampling import Epoch, RankSlice
+from cuaug.targets.names import TargetFormat, TargetNameError, is_instance_field, row_count
 from cuaug.transforms import Compose, Transform
 from cuaug.transforms.base import BatchFunction
 
@@ -59,12 +60,14 @@ class Augment:
         key: the column of keys, integers or strings. `draw_keys` has the hash of strings.
         seed: any integer.
         epoch: any integer; another one gives other draws.
-        out: the column of the augmented images; None: `image`. Further columns pass unchanged.
+        out: the column of the augmented images, a new one; None: in place of `image`. The column `image` is left out
+            unless it is the key. Further columns pass unchanged.
         targets: columns of boxes, masks, keypoints and labels that move with the images. Their names have the meaning
-            of keys in `cuaug.targets.Targets`.
-        on_error: handling of rows whose image cannot be read or decoded. "raise": raise a `DecodeError`. "skip": drop
-            the row. "replace": augment a black image of 1024 x 1024 pixels in its place; the new column "valid" is
-            False there. Each such row is logged with its path or key, and counted in `failed`.
+            of keys in `cuaug.targets.Targets`. If a transform drops boxes, these columns lose the same rows; a further
+            column with a row per box is refused, unless `Compose(..., pass_through=)` names it.
+        on_error: handling of rows whose image is null or cannot be read or decoded. "raise": raise a `DecodeError`.
+            "skip": drop the row. "replace": augment a black image of 1024 x 1024 pixels in its place; the new column
+            "valid" is False there. Each such row is logged with its path or key, and counted in `failed`.
         tensors: True for a torch tensor on the device in `out`, for use inside an actor of yours; False for NumPy.
         device: "cpu" or "cuda"; None: CUDA if it works, else the CPU.
         threads: threads that decode; None: the CPUs that Ray has assigned, else one per CPU of this process.
@@ -112,9 +115,13 @@ class Augment:
         if isinstance(targets, str):
             raise ArgumentError(f"targets must be a list of columns, not {targets!r}")
         self.targets = tuple(targets)
+        if image in self.targets:
+            raise ArgumentError(f"targets: {image!r} is the column of images")
         self.on_error: OnError = one_of("on_error", on_error, get_args(OnError))
         if self.targets and self.on_error == "replace":
             raise ArgumentError("on_error='replace' has no targets for the black image: use 'skip' with targets")
+        if self.on_error == "replace" and self.out == "valid":
+            raise ArgumentError("on_error='replace' adds the column 'valid': give `out` another name")
         self.tensors = flag("tensors", tensors)
         self.device = device
         self.threads = None if threads is None else integer("threads", threads, 1)
@@ -124,13 +131,7 @@ class Augment:
 
     def __call__(self, batch: Mapping[str, Column]) -> dict[str, Column]:
         """Augments a batch: a dict of columns with n rows each, as NumPy arrays or lists."""
-        if not isinstance(batch, Mapping):
-            raise ArgumentError(f"the batch is a {type(batch).__name__}, not a dict of arrays: leave out batch_format")
-        for name in (self.image, self.key, *self.targets):
-            if name not in batch:
-                raise ArgumentError(f"the batch has no column {name!r}; it has {', '.join(map(repr, batch))}")
-        if self.on_error == "replace" and "valid" in batch:
-            raise ArgumentError("on_error='replace' adds the column 'valid', which the batch has already: rename it")
+        self._check(batch)
         count, keys = len(batch[self.image]), draw_keys(batch[self.key], self.key)
         labels: list[Any] = [None] * count
         if self.targets:
@@ -139,7 +140,10 @@ class Augment:
         rows = _Rows(self.image, batch[self.image], labels, self.key, batch[self.key], self.decode.mode)
         found = self._run(rows, np.append(keys, -1))
         kept = found.indices.numpy() if self.on_error == "skip" else np.arange(count)
-        result = {name: column for name, column in batch.items() if name not in (self.image, *self.targets)}
+        moved = {*self.targets} if self.image == self.key != self.out else {self.image, *self.targets}
+        result = {name: column for name, column in batch.items() if name not in moved}
+        if "boxes" in self.targets:
+            self._check_boxes(result, rows, kept, found.labels)
         if len(kept) < count:
             result = {name: _select(column, kept) for name, column in result.items()}
         for name in self.targets:
@@ -148,6 +152,43 @@ class Augment:
         if self.on_error == "replace":
             result["valid"] = found.valid.numpy()
         return result
+
+    def _check(self, batch: Mapping[str, Column]) -> None:
+        if not isinstance(batch, Mapping):
+            raise ArgumentError(f"the batch is a {type(batch).__name__}, not a dict of arrays: leave out batch_format")
+        for name in (self.image, self.key, *self.targets):
+            if name not in batch:
+                raise ArgumentError(f"the batch has no column {name!r}; it has {', '.join(map(repr, batch))}")
+            if row_count(batch[name]) is None:
+                raise ArgumentError(
+                    f"the column {name!r} holds {batch[name]!r:.100}, not a row per image: use map_batches, not map"
+                )
+            if len(batch[name]) != len(batch[self.image]):
+                raise ArgumentError(
+                    f"the column {name!r} has {len(batch[name])} rows and {self.image!r} has {len(batch[self.image])}"
+                )
+        if self.out != self.image and self.out in batch:
+            raise ArgumentError(f"out is {self.out!r}, a column that the batch has already: give another name")
+        if self.on_error == "replace" and "valid" in batch:
+            raise ArgumentError("on_error='replace' adds the column 'valid', which the batch has already: rename it")
+
+    def _check_boxes(self, further: Mapping[str, Column], rows: _Rows, kept: NDArray[np.int64], labels: Any) -> None:
+        """Checks that no further column has a row per box where boxes were dropped."""
+        target_format = TargetFormat(**self.transforms.target_format)
+        for row, label in zip(kept.tolist(), labels, strict=True):
+            count = row_count(rows.label(row)["boxes"])
+            if count is None or count == row_count(label["boxes"]):
+                continue
+            for name, column in further.items():
+                try:
+                    has_boxes = is_instance_field(name, column[row], name, count, target_format)
+                except TargetNameError:  # as many rows, under an unknown name
+                    has_boxes = True
+                if has_boxes:
+                    raise ArgumentError(
+                        f"the column {name!r} has {count} rows beside the {count} boxes of {rows.path(row)!r}, some of "
+                        "which were dropped: list it in targets, or in Compose(..., pass_through=) if it stays"
+                    )
 
     def _run(self, rows: _Rows, keys: NDArray[np.int64]) -> Batch:
         device, count = _device(self.device, os.environ.get("CUAUG_DEVICE")), len(rows) - 1
@@ -198,6 +239,9 @@ def draw_keys(values: Column, name: str = "key") -> NDArray[np.int64]:
     """
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
         return values.astype(np.int64)
+    for row, value in enumerate(values):
+        if _is_null(value):  # Ray makes the others of the block floats
+            raise ArgumentError(f"the column {name!r} is null in row {row}: a key must be an integer or a string")
     keys = np.empty(len(values), dtype=np.int64)
     for row, value in enumerate(values):
         if isinstance(value, (str, bytes)):
@@ -232,6 +276,9 @@ class _Rows:
     def __len__(self) -> int:
         return len(self._images) + 1
 
+    def label(self, index: int) -> Any:
+        return self._labels[index]
+
     def path(self, index: int) -> str:
         """The row's path, or its key, for errors."""
         if index == len(self._images):
@@ -247,7 +294,7 @@ class _Rows:
         value = self._images[index]
         if isinstance(value, Mapping):
             value = value.get("path") if value.get("bytes") is None else value["bytes"]
-        if value is None:
+        if _is_null(value):
             raise DecodeError(f"the column {self._image!r} is null")
         if isinstance(value, (str, os.PathLike)) and is_url(os.fsdecode(value)):
             raise ArgumentError(
@@ -264,6 +311,11 @@ class _Rows:
                 f"'bytes' and 'path', not {value!r:.100} ({self._key}={self._keys[index]})"
             )
         return value, self._labels[index]
+
+
+def _is_null(value: Any) -> bool:
+    """Whether a value is None, or NaN, as Ray gives nulls in a column that it takes for numbers."""
+    return value is None or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
 
 
 def _dense(value: Any) -> Any:

@@ -68,9 +68,12 @@ def test_keys():
     assert draw_keys(np.array(["é"])).tolist() == draw_keys(["é".encode()]).tolist() == strings[2:].tolist()
     assert draw_keys(np.array([7, -7], dtype=np.int32)).tolist() == draw_keys([7, -7]).tolist() == [7, -7]
     assert draw_keys(np.array([2**64 - 1], dtype=np.uint64)).tolist() == draw_keys([2**64 - 1]).tolist() == [-1]
-    for bad in (np.array([1.0]), np.array([True]), [None], [True], [float("nan")]):
+    for bad in (np.array([1.0]), np.array([True]), [True]):
         with pytest.raises(cuaug.ArgumentError, match=r"'id' must hold integers or strings, not .* \(row 0\)"):
             draw_keys(bad, "id")
+    for null in ([1, None], np.array([1, np.nan])):  # Ray makes floats of integers beside nulls
+        with pytest.raises(cuaug.ArgumentError, match="'id' is null in row 1"):
+            draw_keys(null, "id")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +172,8 @@ def test_a_batch_of_damaged_rows_is_empty():
 def test_an_empty_batch_has_the_images_shape():
     found = augment(take(columns(2), slice(0)))
     assert found["bytes"].shape == (0, 3, 24, 24) and found["id"].shape == (0,)
+    batch = take(columns(2) | {"boxes": np.ones((2, 1, 4))}, slice(0))
+    assert augment(batch, targets=["boxes"])["boxes"].shape == (0, 1, 4)
 
 
 @pytest.mark.parametrize("size", [1, 3, 6])
@@ -190,6 +195,39 @@ def test_an_instance_can_be_pickled():
     assert np.array_equal(pickle.loads(pickle.dumps(transform))(batch)["bytes"], want)
 
 
+def test_a_path_that_is_the_key_stays_beside_the_images(tmp_path):
+    paths = [str(tmp_path / f"{i}.jpg") for i in range(2)]
+    for i, path in enumerate(paths):
+        (tmp_path / path).write_bytes(photo(i))
+    found = augment({"path": _objects(paths)}, image="path", key="path", out="image")
+    assert list(found) == ["path", "image"] and found["path"].tolist() == paths
+    assert list(augment({"path": _objects(paths)}, image="path", key="path")) == ["path"]
+
+
+@pytest.mark.parametrize("null", [None, float("nan"), np.float32("nan")])
+def test_a_null_image_is_a_damaged_row(null):
+    found = augment({"id": [0, 1], "bytes": _objects([null, photo(1)])}, on_error="skip")
+    assert found["id"] == [1]
+    # Ray gives a block of nulls alone as floats.
+    assert augment({"id": [0], "bytes": np.array([np.nan], np.float32)}, on_error="skip")["id"] == []
+
+
+def test_columns_beside_dropped_boxes_are_refused():
+    two = np.array([[0.0, 0, 1, 1], [10, 10, 40, 40]])
+    batch = columns(3) | {"boxes": _objects([two] * 3), "labels": _objects([np.array([5, 6])] * 3)}
+    crop = [T.CenterCrop((30, 30)), T.SanitizeBoundingBoxes()]
+    found = augment(batch, crop, targets=["boxes", "labels"])
+    assert found["boxes"].shape == (3, 1, 4) and found["labels"].tolist() == [[6]] * 3
+    with pytest.raises(cuaug.ArgumentError, match=r"'labels' has 2 rows beside the 2 boxes of 'id=0'.* list it in"):
+        augment(batch, crop, targets=["boxes"])
+    keep = T.Compose(crop, pass_through=("labels",))
+    assert augment(batch, keep, targets=["boxes"])["labels"] is batch["labels"]
+    # No box is dropped, or the column has another number of rows.
+    assert augment(batch, [T.Resize((20, 20))], targets=["boxes"])["labels"] is batch["labels"]
+    other = batch | {"labels": _objects([np.arange(3)] * 3)}
+    assert augment(other, crop, targets=["boxes"])["labels"] is other["labels"]
+
+
 def test_errors_of_arguments_and_columns():
     batch = columns(2)
     with pytest.raises(cuaug.ArgumentError, match="mixes images of one batch"):
@@ -202,6 +240,17 @@ def test_errors_of_arguments_and_columns():
         Augment(CHAIN, on_error="ignore")
     with pytest.raises(cuaug.ArgumentError, match="no column 'key'; it has 'id', 'bytes', 'name'"):
         augment(batch, key="key")
+    for out in ("id", "name"):
+        with pytest.raises(cuaug.ArgumentError, match=f"out is '{out}', a column that the batch has already"):
+            augment(batch, out=out)
+    with pytest.raises(cuaug.ArgumentError, match="adds the column 'valid'"):
+        Augment(CHAIN, out="valid", on_error="replace")
+    with pytest.raises(cuaug.ArgumentError, match="targets: 'bytes' is the column of images"):
+        Augment(CHAIN, targets=["bytes"])
+    with pytest.raises(cuaug.ArgumentError, match="'id' has 3 rows and 'bytes' has 2"):
+        augment(batch | {"id": np.arange(3)})
+    with pytest.raises(cuaug.ArgumentError, match=r"'bytes' holds b.*, not a row per image: use map_batches, not map"):
+        augment({"id": 3, "bytes": photo(0)})
     with pytest.raises(cuaug.ArgumentError, match="the batch is a list, not a dict"):
         Augment(CHAIN, device="cpu")([1])
     with pytest.raises(cuaug.ArgumentError, match="adds the column 'valid'"):
