@@ -65,10 +65,20 @@ def _to_list(values: Any, name: str) -> Any:
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return np.array(values.to_numpy(zero_copy_only=False))  # a copy: a view would keep the row group in memory
     if types.is_fixed_size_list(kind) and not len(values):
-        return np.empty((0, kind.list_size))  # no boxes are an array (0, 4)
+        return _empty(kind)
     items = [to_label(value, name) for value in values]
     shapes = {item.shape if isinstance(item, np.ndarray) else None for item in items}
     return np.stack(items) if len(shapes) == 1 and None not in shapes else items
+
+
+def _empty(kind: Any) -> Any:
+    """No items of a list type of fixed size: of boxes an array (0, 4), of masks (0, H, W); of text a list."""
+    types, sizes = require_module("pyarrow", "parquet").types, [0]
+    while types.is_fixed_size_list(kind):
+        sizes.append(kind.list_size)
+        kind = kind.value_type
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return np.empty(sizes, kind.to_pandas_dtype()) if is_number else []
 
 
 def to_hashable(column: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
 import tarfile
 from pathlib import Path
 
@@ -259,3 +262,38 @@ def test_parquet(photos, out, label, monkeypatch):
         np.testing.assert_equal(read, labels[i])
     if label == "dict":
         assert read["boxes"].dtype == np.float32 and parquet_source.label(0)["boxes"].shape == (0, 4)
+
+
+def test_empty_arrays_in_parquet_keep_shape_and_dtype(out, monkeypatch):
+    pytest.importorskip("pyarrow")
+    labels = [{"boxes": np.zeros((i, 4), np.float32), "masks": np.ones((i, 5, 6), np.uint8)} for i in range(3)]
+    assert shard_source(monkeypatch, Labelled(labels), out / "x-{:05d}.parquet") == 0
+    source = open_set(read_manifest(out / "x.manifest.json"))
+    for i, label in enumerate(labels):
+        for name, value in label.items():
+            read = source.label(i)[name]
+            assert read.shape == value.shape and read.dtype == value.dtype and (read == value).all(), (i, name)
+
+
+@pytest.mark.parametrize("labels", [[2**64 - 1] * 2, [[2**70]] * 2, [1] * 600 + [2**70]])
+def test_integers_that_no_column_holds(labels, out, monkeypatch, capsys):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr("cuaug.commands.shard.build._MEASURED", 2)
+    labels = [*labels[:-1], labels[-1], labels[0]]  # the columns' types come from the first and the last
+    assert shard_source(monkeypatch, Labelled(labels), out / "x-{:05d}.parquet") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("cuaug shard: ") and "int" in error and error.strip().count("\n") == 0
+
+
+def test_an_unfinished_parquet_file_is_left_alone(out, monkeypatch, capsys):
+    """pyarrow ends a file when its writer is collected: by then the descriptor may be another file's."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr("cuaug.commands.shard.build._MEASURED", 2)
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    assert shard_source(monkeypatch, Labelled([1, "text", 1]), out / "x-{:05d}.parquet") == 1
+    fds = [os.open(out / f"other{i}", os.O_CREAT | os.O_WRONLY) for i in range(8)]
+    gc.collect()
+    for fd in fds:
+        os.close(fd)
+    assert [(out / f"other{i}").stat().st_size for i in range(8)] == [0] * 8 and unraisable == []

@@ -26,7 +26,7 @@ import numpy as np
 from cuaug.commands.shard.partial_files import PartialFile, claim_file, sync_folder
 from cuaug.commands.shard.plan import Plan, ShardNames, read_json
 from cuaug.commands.shard.samples import EncodedSample, SampleEncoder
-from cuaug.commands.shard.writers import ParquetFormat, TarFormat
+from cuaug.commands.shard.writers import ParquetFormat, ShardWriter, TarFormat
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sources._index import SUFFIX, is_string_list
 from cuaug.sources.checked import checksum_line
@@ -174,7 +174,19 @@ class Builder:
 
     def _write(self, shard: int, file: PartialFile) -> tuple[dict[str, Any], list[str]]:
         """Writes a shard; returns its record, and its lines of the checksum file."""
-        writer, name = self._format.open(file), self._names.shard(shard).name
+        writer = self._format.open(file)
+        try:
+            further, checksums = self._add_samples(shard, writer)
+            writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        name = self._names.shard(shard).name
+        return {"name": name, "bytes": file.size, "sha256": file.digest.hexdigest(), **further}, checksums
+
+    def _add_samples(self, shard: int, writer: ShardWriter) -> tuple[dict[str, Any], list[str]]:
+        """Adds the samples of a shard; returns the fields of its record about them, and its lines of checksums."""
+        name = self._names.shard(shard).name
         images: set[str] = set()
         labels: dict[str, None] = {}
         skipped: list[list[Any]] = []
@@ -195,10 +207,8 @@ class Builder:
             unmarked += bool(sample.unmarked)
             count += 1
             self._on_sample(index, None, sample.unmarked)
-        writer.finish()
-        record = {"name": name, "samples": count, "bytes": file.size, "sha256": file.digest.hexdigest()}
         further = {"images": sorted(images), "labels": list(labels), "unmarked": unmarked, "skipped": skipped}
-        return {**record, **further}, checksums
+        return {"samples": count, **further}, checksums
 
     def _encode(self, encoder: SampleEncoder, indices: np.ndarray) -> Iterator[tuple[int, EncodedSample | DecodeError]]:
         """Yields (index, sample or its error), in order, encoded ahead by threads."""

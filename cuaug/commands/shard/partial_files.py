@@ -49,7 +49,10 @@ class PartialFile(io.RawIOBase):
 
         Raises:
             OSError: the disk is full or fails.
+            ValueError: the file is closed; its descriptor may be another file's by now.
         """
+        if self.closed:
+            raise ValueError(f"{str(self.temporary)!r} is closed")
         view = memoryview(data).cast("B")
         self.digest.update(view)
         self.size += len(view)

@@ -33,6 +33,10 @@ class ShardWriter(Protocol):
         """Writes the end of the file."""
         ...
 
+    def abandon(self) -> None:
+        """Leaves the file unfinished."""
+        ...
+
 
 class TarFormat:
     """Tars: `key.jpg` and `key.cls` for each sample; see `label_file`."""
@@ -79,6 +83,9 @@ class _TarWriter:
 
     def finish(self) -> None:
         self._file.write(bytes(-(self._file.size + _END_BYTES) % tarfile.RECORDSIZE + _END_BYTES))
+
+    def abandon(self) -> None:
+        pass
 
 
 def _padded(size: int) -> int:
@@ -144,7 +151,7 @@ class ParquetFormat:
             values = [row.get(name) for row in rows]
             try:
                 columns[name] = self._type_of(values)
-            except (self._pa.ArrowException, ValueError, TypeError) as error:
+            except _misfits(self._pa) as error:
                 raise SourceError(f"labels {name!r}, such as {values[0]!r:.100}, make no column: {error}") from error
         return self._pa.schema(columns)
 
@@ -184,18 +191,26 @@ class _ParquetWriter:
         self._write()
         self._writer.close()
 
+    def abandon(self) -> None:
+        self._writer.is_open = False  # else it writes the file's end when it is collected
+
     def _write(self) -> None:
         if not self._rows:
             return
         try:
             table = self._pa.Table.from_pylist(self._rows, self._schema)
-        except (self._pa.ArrowException, ValueError, TypeError) as error:
+        except _misfits(self._pa) as error:
             first = self._rows[0]["image"]["path"]
             raise SourceError(
                 f"a label of the samples from {first} on fits no column like the others': {error}"
             ) from error
         self._writer.write_table(table, row_group_size=len(self._rows))
         self._rows, self._bytes = [], 0
+
+
+def _misfits(pa: Any) -> tuple[type[Exception], ...]:
+    """What pyarrow raises for values that fit no column."""
+    return pa.ArrowException, ValueError, TypeError, OverflowError
 
 
 def _to_lists(value: Any) -> Any:
