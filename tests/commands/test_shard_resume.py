@@ -177,6 +177,29 @@ def test_a_file_system_without_locks_is_named(tmp_path, out, monkeypatch, capsys
     assert "no locks (flock)" in error and str(out / "x.partial") in error and list(out.glob("*.tar")) == []
 
 
+@pytest.mark.parametrize("extension", ["tar", "parquet"])
+def test_a_full_disk_is_named_and_the_run_resumes(extension, tmp_path, out, monkeypatch, capsys):
+    if extension == "parquet":
+        pytest.importorskip("pyarrow")
+    photos, pattern, written = write_photos(tmp_path), out / f"x-{{:05d}}.{extension}", 0
+    write = os.write
+
+    def write_to_full_disk(fd, data):
+        nonlocal written
+        written += len(data)
+        if written > 30_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", write_to_full_disk)
+        assert shard(photos, pattern, "--size", "16kB") == 1
+    error = capsys.readouterr().err
+    assert "No space left on device: " in error and str(out / "x.partial" / "x-0000") in error
+    assert shard(photos, pattern, "--size", "16kB") == 0
+    assert read_manifest(out / "x.manifest.json")["samples"] == 60 and not (out / "x.partial").exists()
+
+
 class Disk:
     """Finds names that a power failure could leave without their file's content."""
 

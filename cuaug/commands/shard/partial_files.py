@@ -57,8 +57,11 @@ class PartialFile(io.RawIOBase):
         self.digest.update(view)
         self.size += len(view)
         size = len(view)
-        while len(view):
-            view = view[os.write(self._fd, view) :]
+        try:
+            while len(view):
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.temporary)) from error
         return size
 
     def publish(self, target: Path) -> None:

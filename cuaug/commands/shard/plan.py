@@ -42,6 +42,7 @@ class ShardNames:
                 (field, spec) for _, field, spec, _ in string.Formatter().parse(self.pattern) if field is not None
             ]
             is_valid = len(fields) == 1 and fields[0][0] == "" and re.fullmatch(r"0\d+d?", fields[0][1] or "")
+            is_valid = is_valid and self.pattern.count("{") == 1 == self.pattern.count("}")  # no literal "{{"
         except ValueError:
             is_valid = None
         if not is_valid or not self.pattern.endswith((".tar", ".parquet")) or "{" not in Path(self.pattern).name:
