@@ -219,7 +219,8 @@ def test_a_sample_that_cannot_be_read(photos, out, capsys):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["x.tar", "x-{}.tar", "x-{:5d}.tar", "x-{:05d}.zip", "s3://b/x-{:05d}.tar", "{:02d}/x.tar", "{{a}}-{:02d}.tar"]
+    "pattern",
+    ["x.tar", "x-{}.tar", "x-{:5d}.tar", "x-{:05d}.zip", "s3://b/x-{:05d}.tar", "{:02d}/x.tar", "{{a}}-{:02d}.tar"],
 )
 def test_output_names_that_cannot_be(photos, out, pattern, capsys):
     assert shard(photos, pattern if "://" in pattern else out / pattern) == 1

@@ -41,10 +41,14 @@ class ShardNames:
             fields = [
                 (field, spec) for _, field, spec, _ in string.Formatter().parse(self.pattern) if field is not None
             ]
-            is_valid = len(fields) == 1 and fields[0][0] == "" and re.fullmatch(r"0\d+d?", fields[0][1] or "")
-            is_valid = is_valid and self.pattern.count("{") == 1 == self.pattern.count("}")  # no literal "{{"
+            is_valid = (
+                len(fields) == 1
+                and fields[0][0] == ""
+                and re.fullmatch(r"0\d+d?", fields[0][1] or "") is not None
+                and self.pattern.count("{") == 1 == self.pattern.count("}")  # no literal "{{"
+            )
         except ValueError:
-            is_valid = None
+            is_valid = False
         if not is_valid or not self.pattern.endswith((".tar", ".parquet")) or "{" not in Path(self.pattern).name:
             raise ArgumentError(
                 f"OUT is {self.pattern!r}: expected a file name with {{:05d}} for the shard's number, and .tar or "
