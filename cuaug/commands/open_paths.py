@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cuaug.errors import ArgumentError
 from cuaug.limits import DEFAULT_MAX_BYTES, check_bytes
-from cuaug.sources import Source, Videos, open_source, optional_method
+from cuaug.sources import Parquet, Source, TarShards, Videos, open_source, optional_method
 from cuaug.sources._bytes import read_bytes
 from cuaug.sources.files import EXTENSIONS, images_below
 from cuaug.sources.videos import EXTENSIONS as VIDEO_EXTENSIONS
@@ -17,15 +18,23 @@ __all__ = ["open_paths", "open_videos", "read_sample"]
 _LISTS = (".txt", ".lst")
 
 
-def open_paths(paths: Sequence[str], clips: Mapping[str, Any]) -> Source:
+def open_paths(paths: Sequence[str], clips: Mapping[str, Any], fields: Mapping[str, Any] | None = None) -> Source:
     """The source for a command's paths: image files, or one folder, list file, tar, ...; or videos.
 
     Args:
         clips: arguments of `Videos`.
+        fields: arguments "image" and "label" of `TarShards` or `Parquet`, for paths of their files.
 
     Raises:
-        LoaderError: a path does not exist or is not supported.
+        LoaderError: a path does not exist or is not supported, or `fields` are given for other paths.
     """
+    if fields:
+        for extension, shards in ((".tar", TarShards), (".parquet", Parquet)):
+            if all(path.endswith(extension) for path in paths):
+                return shards(list(paths), **fields)
+        raise ArgumentError(
+            "--image and --label name fields of .tar files or columns of .parquet files; SOURCE is neither"
+        )
     videos = open_videos(paths, clips)
     if videos is not None:
         return videos

@@ -275,6 +275,15 @@ def _add_shard(commands: Any) -> None:
         "out", metavar="OUT", help="the files to write, such as out/train-{:05d}.tar or out/train-{:05d}.parquet"
     )
     command.add_argument(
+        "--image", metavar="FIELD", help="the field of tars, or column of Parquet files, with the image"
+    )
+    command.add_argument(
+        "--label",
+        action="append",
+        metavar="FIELD",
+        help="the field or column with the label (default: cls or label); repeated: a dict; '': the sample's index",
+    )
+    command.add_argument(
         "--size", type=_bytes, default="1GiB", help="size of a shard, about: such as 500MB (default: %(default)s)"
     )
     command.add_argument(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import io
+import json
 import os
 import sys
 import tarfile
@@ -144,6 +146,46 @@ def test_arrays_become_pngs(out, monkeypatch):
     (out / "image.png").write_bytes(tar.read(1)[0])
     image = Image.open(out / "image.png")
     assert image.mode == "L" and (np.asarray(image).ravel() == np.arange(60)).all()
+
+
+@pytest.mark.parametrize("extension", ["tar", "parquet"])
+@pytest.mark.parametrize("names", [["txt"], ["txt", "json"], [""]])
+def test_fields_of_tars_and_columns_of_parquet_files(names, extension, tmp_path, out, capsys):
+    """As img2dataset writes them: captions, and no classes."""
+    if extension == "parquet":
+        pytest.importorskip("pyarrow")
+    samples = [(encode(RGB, "PNG"), f"a caption {i}", {"url": f"http://{i}", "width": i}) for i in range(3)]
+    write_captions(tmp_path / f"in.{extension}", samples)
+    options = [f"--label={name}" for name in names]
+    assert shard(tmp_path / f"in.{extension}", out / f"x-{{:05d}}.{extension}", "--image", "png", *options) == 0
+    labels = [[text, {"txt": text, "json": record}, i] for i, (_, text, record) in enumerate(samples)]
+    kind = [["txt"], ["txt", "json"], [""]].index(names)
+    assert stored(open_set(read_manifest(out / "x.manifest.json"))) == [
+        (image, label[kind]) for (image, *_), label in zip(samples, labels, strict=True)
+    ]
+    assert shard(tmp_path / f"in.{extension}", out / f"x-{{:05d}}.{extension}", "--image", "png", "--label=json") == 1
+    assert "--label is ['json'] now but" in capsys.readouterr().err
+
+
+def write_captions(path, samples):
+    if path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        columns = dict(zip(("png", "txt", "json"), zip(*samples, strict=True), strict=True))
+        parquet.write_table(pyarrow.table({name: list(values) for name, values in columns.items()}), path)
+        return
+    with tarfile.open(path, "w") as tar:
+        for i, (image, text, record) in enumerate(samples):
+            for name, data in (("png", image), ("txt", text.encode()), ("json", json.dumps(record).encode())):
+                info = tarfile.TarInfo(f"{i}.{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+def test_fields_of_other_sources_are_refused(photos, out, capsys):
+    assert shard(photos, out / "x-{:05d}.tar", "--label", "txt") == 1
+    assert "--image and --label name fields of .tar files" in capsys.readouterr().err
 
 
 def test_a_random_order(photos, out):

@@ -45,12 +45,14 @@ def shard(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
 
 def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: Progress) -> int:
     names, (rank, ranks) = ShardNames(options.out), own_rank()
-    source = open_paths(options.source, {"frames": 1, "sampling": "uniform"})
+    source = open_paths(options.source, {"frames": 1, "sampling": "uniform"}, _fields(options))
     if getattr(source, "clip_sampler", None) is not None:
         raise SourceError("SOURCE holds videos: shards are made of images")
     if options.restart_markers:
         check_jpegtran(options.jpegtran)
     arguments = {
+        "--image": options.image,  # before SOURCE, which differs with them
+        "--label": options.label,
         "SOURCE": describe_source(source),
         "OUT": names.shard(0).name,
         "--size": options.size,
@@ -92,6 +94,15 @@ def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: P
     total = f"{len(manifest['shards'])} shards, {manifest['samples']:,} samples{skipped}"
     print(f"{names.manifest}: {total}, {format_bytes(manifest['bytes'])}; {manifest['opens_with']}", file=out)
     return 0
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of the source that --image and --label give."""
+    fields: dict[str, Any] = {} if options.image is None else {"image": options.image}
+    if options.label is not None:
+        several = len(options.label) > 1
+        fields["label"] = options.label if several else options.label[0] or None
+    return fields
 
 
 def _build(builder: Builder, rank: int, ranks: int, out: TextIO, progress: Progress) -> dict[str, Any] | None:
