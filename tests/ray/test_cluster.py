@@ -72,20 +72,23 @@ def test_tasks_on_other_blocks_give_the_same_bits(rows):
 
 
 def test_a_killed_worker_changes_nothing(rows, tmp_path):
+    deadline = time.time() + 60
+
     class Slow(cuaug.ray.Augment):
-        """Leaves a file with its process number for each batch."""
+        """Leaves a file with its process number for each batch, and waits until three processes have left one."""
 
         def __call__(self, batch: Any) -> Any:
             found = super().__call__(batch)
             (tmp_path / f"{os.getpid()}-{batch['id'][0]}").touch()
+            while len({path.name.partition("-")[0] for path in tmp_path.iterdir()}) < 3 and time.time() < deadline:
+                time.sleep(0.05)
             time.sleep(0.2)
             return found
 
     killed: list[int] = []
 
     def kill_one() -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+        while time.time() < deadline:
             if len(pids := processes(tmp_path)) == 3:
                 killed.append(min(pids))
                 os.kill(killed[0], signal.SIGKILL)
