@@ -239,7 +239,8 @@ def _find_files(files: Paths, options: Mapping[str, Any], protocols: Sequence[st
 
 
 def _find_remote(url: str, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
-    is_file = url.endswith(".parquet") and "*" not in url
+    path = url.partition("?")[0] if url.startswith(("http://", "https://")) else url  # signatures are in the query
+    is_file = path.endswith(".parquet") and "*" not in path
     _urls.check([url], protocols, ObjectStore(options).has_obstore if is_file else lambda protocol: False)
     if is_file:
         return [url]

@@ -76,6 +76,14 @@ def test_braces_expand(s3, tmp_path):
     assert source.paths == ["s3://photos/set/train-00.parquet", "s3://photos/set/train-01.parquet"]
 
 
+def test_signed_urls_of_http(s3, tmp_path):
+    write_parquet(tmp_path, samples())
+    file = sorted(tmp_path.glob("*.parquet"))[0]
+    s3.put("a.parquet", file.read_bytes())
+    url = f"{s3.endpoint}/photos/a.parquet?X-Amz-Signature=1%2F2*"
+    assert Parquet(url).paths == [url] and Parquet(url).read(1) == Parquet(file).read(1)
+
+
 def batches(source: Parquet, **options) -> list:
     with cuaug.Loader(source, batch_size=4, threads=2, seed=1, device="cpu", **options) as loader:
         return [[(x.tolist(), y.tolist()) for x, y in loader] for _ in range(2)]
