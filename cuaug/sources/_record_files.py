@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, SourceError
+from cuaug.remote.urls import is_url
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import decode_field, decode_integer, decode_json, decode_text, parse_label_fields
@@ -94,8 +95,10 @@ def read_index(folder: str) -> Any:
     """Parses index.json of a folder.
 
     Raises:
-        SourceError: it is missing, or no JSON.
+        SourceError: it is missing, or no JSON; or the folder is a URL.
     """
+    if is_url(folder):
+        raise SourceError(f"{folder!r} is a URL: copy the folder first, since all its files must be local")
     path = os.path.join(folder, "index.json")
     try:
         with open(path, "rb") as file:

@@ -222,3 +222,9 @@ def test_an_index_of_another_program_says_nothing(tmp_path):
     (tmp_path / "cat" / "0.png").write_bytes(samples()[0].data)
     (tmp_path / "index.json").write_text('{"photos": 1}')
     assert type(open_source(tmp_path)) is Files
+
+
+@pytest.mark.parametrize("kind", [Mds, LitData])
+def test_urls_are_refused_as_such(kind):
+    with pytest.raises(LoaderError, match="'s3://bucket/train' is a URL: copy the folder first"):
+        kind("s3://bucket/train")
