@@ -24,11 +24,28 @@ T = TypeVar("T")
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 5.0
 
 
+class _Server:
+    """A server or bucket.
+
+    Attributes:
+        answers: requests that succeeded, or were refused for good.
+        failure: why it counts as dead; "" while requests succeed.
+        next_try: when a request may try a dead one again, as of time.monotonic().
+    """
+
+    __slots__ = ("answers", "failure", "next_try")
+
+    def __init__(self) -> None:
+        self.answers, self.failure, self.next_try = 0, "", 0.0
+
+
 class ObjectStore:
     """Reads byte ranges of URLs: s3, gs and http(s) through obstore where it is installed, others through fsspec.
 
     The URLs have been checked by `urls.check`. Failed requests are repeated with exponential back-off and full jitter,
-    unless the object is missing or may not be read. The first one is logged, all are counted.
+    unless the object is missing or may not be read. The first one is logged, all are counted. Once no request to a
+    server or bucket has succeeded for the whole time limit, further ones fail at once, but for one in 5 seconds that
+    tries it again: a batch waits for a dead server once, not for each of its samples.
 
     Args:
         options: for fsspec's file system, such as {"anon": True} for s3. With options that obstore has no equal of,
@@ -58,6 +75,7 @@ class ObjectStore:
     def _renew(self) -> None:
         self.repeated = self.requests = self.received_bytes = 0
         self._transports: dict[str, Transport] = {}
+        self._servers: dict[str, _Server] = {}
         self._slots = threading.BoundedSemaphore(self.connections)
         self._lock = threading.Lock()
 
@@ -71,7 +89,7 @@ class ObjectStore:
             OSError: the object is missing or may not be read, or no request succeeds in time.
             LoaderError: the protocol's library is missing.
         """
-        return self._repeat(f"{url!r}", lambda: self._transport(url).head(url))
+        return self._repeat(url, f"{url!r}", lambda: self._transport(url).head(url))
 
     def glob(self, pattern: str) -> list[str]:
         """The sorted URLs that match a pattern, in which `*` stands for any characters but "/".
@@ -79,7 +97,7 @@ class ObjectStore:
         Raises:
             OSError, LoaderError: as of `open`.
         """
-        return self._repeat(f"{pattern!r}", lambda: self._transport(pattern).glob(pattern))
+        return self._repeat(pattern, f"{pattern!r}", lambda: self._transport(pattern).glob(pattern))
 
     def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> Buffer:
         """Reads one byte range in the calling thread.
@@ -95,8 +113,9 @@ class ObjectStore:
             raise OSError(f"{remote.url!r} has {remote.size} bytes, not those from {offset} to {offset + size}")
         if not size:
             return b""
-        name = f"{remote.url!r}, bytes {offset} to {offset + size}"
-        data = self._repeat(name, lambda: self._transport(remote.url).get(remote, offset, size), stop)
+        url = remote.url
+        name = f"{url!r}, bytes {offset} to {offset + size}"
+        data = self._repeat(url, name, lambda: self._transport(url).get(remote, offset, size), stop)
         with self._lock:
             self.requests += 1
             self.received_bytes += size
@@ -154,25 +173,49 @@ class ObjectStore:
                 self._transports[protocol] = transport
             return self._transports[protocol]
 
-    def _repeat(self, name: str, request: Callable[[], T], stop: threading.Event | None = None) -> T:
+    def _repeat(self, url: str, name: str, request: Callable[[], T], stop: threading.Event | None = None) -> T:
         """Makes a request until it succeeds, within the time limit."""
-        begin, wait = time.monotonic(), _FIRST_WAIT_SECONDS
+        root = "/".join(url.split("/", 3)[:3])
+        with self._lock:
+            server = self._servers.setdefault(root, _Server())
+        begin, wait, answers = time.monotonic(), _FIRST_WAIT_SECONDS, server.answers
         while True:
+            with self._lock:
+                is_dead, now = bool(server.failure), time.monotonic()
+                if is_dead and now < server.next_try:
+                    raise OSError(f"{name}: {server.failure}")
+                server.next_try = now + _MAX_WAIT_SECONDS
             try:
                 with self._slots:
-                    return request()
+                    result = request()
             except TransientError as error:
-                pause = random.uniform(0, wait)
-                wait = min(2 * wait, _MAX_WAIT_SECONDS)
-                passed = time.monotonic() - begin
-                if passed + pause > self.timeout_seconds:
-                    raise OSError(
-                        f"{name}: no request succeeded in {passed:.1f} s (timeout_seconds={self.timeout_seconds:g}); "
-                        f"the last: {error}"
-                    ) from error
-                self._count(name, error)
-                if (stop or threading.Event()).wait(pause):
-                    raise
+                failure = error
+            except OSError:
+                self._answered(server)
+                raise
+            else:
+                self._answered(server)
+                return result
+            pause = random.uniform(0, wait)
+            wait = min(2 * wait, _MAX_WAIT_SECONDS)
+            passed = time.monotonic() - begin
+            limit = f"timeout_seconds={self.timeout_seconds:g}"
+            if is_dead or passed + pause > self.timeout_seconds:
+                with self._lock:
+                    if server.answers == answers:
+                        server.failure = (
+                            f"no request to {root} has succeeded for longer than {limit}; the last: {failure}"
+                        )
+                reason = f"no request succeeded in {passed:.1f} s ({limit}); the last: {failure}"
+                raise OSError(f"{name}: {(is_dead and server.failure) or reason}") from failure
+            self._count(name, failure)
+            if (stop or threading.Event()).wait(pause):
+                raise failure
+
+    def _answered(self, server: _Server) -> None:
+        with self._lock:
+            server.answers += 1
+            server.failure = ""
 
     def _count(self, name: str, error: TransientError) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from cuaug.remote import ObjectStore
+from cuaug.remote import ObjectStore, object_store
 from cuaug.remote.transport import ChangedObjectError
 from tests.remote.servers import FAULTS
 from tests.sources.writers import served
@@ -86,6 +86,33 @@ def test_a_stuck_connection_is_named_in_time(s3, kind):
     ):
         store.read(remote, 7, 10)
     assert time.monotonic() - begin < 3
+
+
+@pytest.mark.parametrize("kind", ["200", "404"])
+def test_a_dead_server_is_waited_for_once(s3, kind, monkeypatch):
+    """Later requests fail at once, and the first one that it answers ends that."""
+    store = ObjectStore(s3.options, timeout_seconds=1)
+    remote = store.open(s3.put("a.tar", DATA))
+    s3.faults.share, s3.faults.kinds = 1.0, ("503",)
+    with pytest.raises(OSError, match="no request succeeded in"):
+        store.read(remote, 7, 10)
+    monkeypatch.setattr(object_store, "_MAX_WAIT_SECONDS", 3600)
+    store._servers["s3://photos"].next_try = time.monotonic()  # as after 5 seconds
+    seen = s3.faults.seen["503"]
+    for _ in range(20):
+        with pytest.raises(OSError, match=r"bytes 7 to 17: no request to s3://photos has succeeded for"):
+            store.read(remote, 7, 10)
+    assert s3.faults.seen["503"] == seen + 1, "one has tried it again"
+    store._servers["s3://photos"].next_try = s3.faults.share = 0.0
+    if kind == "404":
+        with pytest.raises(OSError, match="missing"):
+            store.open("s3://photos/missing.tar")  # an answer, too
+    else:
+        assert store.read(remote, 7, 10) == DATA[7:17]
+    s3.faults.share, store.timeout_seconds = 0.4, 20
+    monkeypatch.undo()
+    ranges = [(i * 1000, 1000) for i in range(20)]
+    assert store.read_ranges(remote, ranges) == [DATA[at : at + size] for at, size in ranges]
 
 
 def test_connections_are_limited(s3):
