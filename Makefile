@@ -3,7 +3,7 @@
 #   make demo       train on real photos, beside a Pillow DataLoader; writes preview.png
 #   make test       lint, types, and all tests but the long ones
 #   make test-fast  the everyday subset
-#   make test-long  kernels under sanitizers, NVRTC for every architecture, rehearsals of GPU runs
+#   make test-long  kernels under sanitizers, NVRTC for every architecture, rehearsals of GPU runs, programs that train
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
 #   make audit      known vulnerabilities of the packages in .venv; asks OSV over the network
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours

@@ -12,7 +12,7 @@ import pytest
 PROGRAM = Path(__file__).parents[1] / "examples" / "video.py"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_example_tells_directions(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(PROGRAM), "--data", str(tmp_path)])

@@ -107,7 +107,7 @@ def resident_mib() -> dict[str, list[float]]:
     return {epochs: [round(level / 2**20, 1) for level in levels] for epochs, levels in json.loads(out).items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "epochs",
     [

@@ -45,7 +45,7 @@ def point_errors(matrix, top: int, left: int, height: int, width: int, source, f
     across, down = across / depth, down / depth
     h, w, _ = source.shape
     inside = (across > 1) & (across < w - 1) & (down > 1) & (down < h - 1)
-    assert inside.mean() > 0.2, "too few points in the source"
+    assert inside.mean() > 0.02, "too few points in the source"
     errors = [np.abs(made[..., c] - triangle_wave(at))[inside] for c, at in enumerate((across, down))]
     return np.concatenate(errors) / 255
 
@@ -82,7 +82,7 @@ def test_perspective_points_at_the_far_corner(degrees, scale, shear, height, wid
     """The depth at the corner is 0.1 to 1.9 times that at the first corner."""
     place, last = (width - SIZE / 2, height - SIZE / 2), (tilt / width, lean / height, 1)
     matrix = through(linear(degrees, scale, shear), last, place, (50.3, 49.8))
-    assume(tilt != 0 or lean != 0)
+    assume(max(abs(tilt), abs(lean)) > 1e-6)  # below, it is affine
     nearest = 1 + min(tilt, 0) + min(lean, 0)
     errors = point_errors(matrix, height - SIZE, width - SIZE, height, width, stripes(100, 100))
     assert errors.max() <= 6 * 2**-24 + 2 * 2**-25 / nearest

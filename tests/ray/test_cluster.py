@@ -129,6 +129,7 @@ def test_the_error_of_a_damaged_row_reaches_the_driver(rows):
         rows.map_batches(cuaug.ray.Augment(CHAIN), batch_size=8).take_all()
 
 
+@pytest.mark.long
 def test_the_programs_of_the_page(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray Train writes to ~/ray_results
     page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text()
