@@ -36,7 +36,7 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     "the ready event is recorded on the default stream": (
         (CudaJob, "_record_ready"),
         [("self._ready.record()", "self._ready.record(torch.cuda.default_stream())")],
-        r"a consumer on stream 0 does not wait for the launch on stream \d",
+        r"a consumer on stream 0 does not wait for the (launch|copy) on stream \d",
     ),
     "the ready event is recorded where the producer's stream is not current": (
         (CudaProducer, "_finish_batch"),
@@ -60,7 +60,7 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     "the consumer does not wait": (
         (CudaJob, "take"),
         [("super()", "super(CudaJob, self)"), ("current.wait_event(self._ready)", "pass")],
-        r"a consumer on stream 0 does not wait for the launch on stream \d",
+        r"a consumer on stream 0 does not wait for the (launch|copy) on stream \d",
     ),
     "the allocator learns the producer's stream": (
         (CudaJob, "take"),
