@@ -6,7 +6,7 @@
 #   make test-long  kernels under sanitizers, NVRTC for every architecture, rehearsals of GPU runs, programs that train
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
 #   make audit      known vulnerabilities of the packages in .venv; asks OSV over the network
-#   make fuzz       100,000 damaged images in each of two modes, and as many data sets; hours
+#   make fuzz       100,000 damaged images in each of two modes, and as many data sets; ten minutes
 #   make wheels     the source distribution and wheels for x86_64 and aarch64 in dist/; needs a cross compiler
 #   make test-wheel    installs this machine's wheel and runs it without a compiler
 #   make test-aarch64  kernel tests of the aarch64 wheel under QEMU; needs root; about half an hour

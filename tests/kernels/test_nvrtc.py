@@ -96,7 +96,7 @@ def test_a_mistake_in_the_kernels_is_reported_with_the_log(monkeypatch):
         nvrtc.compile(80)
 
 
-# What NVRTC knows, by version of CUDA.
+# The architectures that NVRTC knows, by version of CUDA.
 KNOWN = {
     (12, 8): (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 120),
     (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),

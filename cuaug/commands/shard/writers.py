@@ -209,7 +209,7 @@ class _ParquetWriter:
 
 
 def _misfits(pa: Any) -> tuple[type[Exception], ...]:
-    """What pyarrow raises for values that fit no column."""
+    """The errors of pyarrow for values that fit no column."""
     return pa.ArrowException, ValueError, TypeError, OverflowError
 
 
