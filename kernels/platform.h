@@ -1,7 +1,7 @@
 // Computes: scalar helpers that both builds share. The CUDA build (NVRTC) and the CPU build (any C++17 compiler)
 // compile
 //           core/ from one source, written against this list:
-//             KERNEL, DEVICE        function qualifiers
+//             KERNEL, DEVICE        function qualifiers; METHOD for member functions
 //             UNROLL, NO_UNROLL     before a loop over an array that CUDA keeps in registers; before a long loop
 //             CACHE_ALIGNED         after an array: it begins at a cache line, so no vector spans two lines
 //             Block                 number of this thread, threads per block, barrier
@@ -9,6 +9,9 @@
 //             JpegSample            type of the JPEG samples in scratch
 //             divide_to_float       the quotient of doubles, rounded to double, then to float
 //             load_global           a load from the source image, through CUDA's read-only cache
+//             load_as, store_as     moves memory of another type, aligned as the given one
+//             big_endian_word       four bytes from byte 0 to 3 of two little-endian words on, the first one highest
+//             ThreadWarp            number of this thread in its warp, threads that run it, barrier
 //             half_bits             binary32 to binary16
 //             block_sum, block_max  reductions into global memory; every thread of the block calls them
 //             atomic_add            adds to a counter that many blocks share
@@ -43,6 +46,12 @@ template <class T>
 DEVICE T clamp(T value, T low, T high) {
     return min(max(value, low), high);
 }
+
+// Moved by one instruction.
+template <int count>
+struct alignas(4 * count) Packed {
+    uint32 word[count];
+};
 
 // Rounds to nearest, halves up, and saturates. A NaN becomes 0.
 DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 0.0f, 255.0f) + 0.5f); }

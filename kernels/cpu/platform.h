@@ -10,6 +10,7 @@
 #endif
 
 #define DEVICE static inline
+#define METHOD
 #define UNROLL
 #define NO_UNROLL
 #define CACHE_ALIGNED __attribute__((aligned(64)))
@@ -48,6 +49,29 @@ struct Block {
     void sync() const {}
 };
 #endif
+
+struct ThreadWarp {
+    static constexpr int lane = 0, lanes = 1;
+    void sync() const {}
+};
+
+template <class T>
+DEVICE T load_global(const T* p) {
+    return *p;
+}
+template <class T>
+DEVICE T load_as(const void* p) {
+    T value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+template <class T>
+DEVICE void store_as(void* p, const T& value) {
+    memcpy(p, &value, sizeof value);
+}
+DEVICE uint32 big_endian_word(uint32 low, uint32 high, uint32 byte) {
+    return __builtin_bswap32(uint32((uint64(high) << 32 | low) >> (8 * byte)));
+}
 
 DEVICE uint32 float_bits(float value) {
     uint32 bits;

@@ -5,6 +5,7 @@
 #pragma once
 
 #define DEVICE __device__ __forceinline__
+#define METHOD __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
@@ -26,6 +27,12 @@ struct Block {
     DEVICE void sync() const { __syncthreads(); }
 };
 
+struct ThreadWarp {
+    int lane;
+    static constexpr int lanes = 32;
+    DEVICE void sync() const { __syncwarp(); }
+};
+
 DEVICE uint16 half_bits(float value) {
     uint16 bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
@@ -35,6 +42,18 @@ DEVICE uint16 half_bits(float value) {
 template <class T>
 DEVICE T load_global(const T* p) {
     return __ldg(p);
+}
+
+template <class T>
+DEVICE T load_as(const void* p) {
+    return *static_cast<const T*>(p);
+}
+template <class T>
+DEVICE void store_as(void* p, const T& value) {
+    *static_cast<T*>(p) = value;
+}
+DEVICE uint32 big_endian_word(uint32 low, uint32 high, uint32 byte) {
+    return __byte_perm(__funnelshift_r(low, high, 8 * byte), 0, 0x0123);
 }
 
 DEVICE uint32 float_bits(float value) { return __float_as_uint(value); }

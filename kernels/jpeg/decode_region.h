@@ -42,8 +42,6 @@ struct StoredRegion {
     int64_t bytes;     // the same, and for their orientation
 };
 
-bool swaps_axes(int64_t orientation) { return orientation >= 5; }
-
 // Whether a decoder without the crop, which reads all rows down to the region's last, would read many bytes in vain.
 bool pays_to_crop(const EncodedRegion& image, const StoredRegion& stored, bool has_index) {
     const Rectangle& region = stored.region;
@@ -53,23 +51,24 @@ bool pays_to_crop(const EncodedRegion& image, const StoredRegion& stored, bool h
     return left_out * image.size >= min_bytes * stored.height * stored.width;
 }
 
+// A region of the displayed image in the stored image [height, width].
+Rectangle stored_rectangle(int64_t orientation, int64_t height, int64_t width, Rectangle region) {
+    if (swaps_axes(orientation)) region = {region.left, region.top, region.right, region.bottom};
+    if (flips_rows(orientation)) region = {height - region.bottom, region.left, height - region.top, region.right};
+    if (flips_columns(orientation)) region = {region.top, width - region.right, region.bottom, width - region.left};
+    return region;
+}
+
 StoredRegion find_stored_region(const EncodedRegion& image, bool has_index) {
-    const int64_t code = image.orientation;
     StoredRegion stored = {image.height, image.width, {0, 0, image.height, image.width}, false, 0, 0};
     const bool is_whole = image.y1 - image.y0 == image.height && image.x1 - image.x0 == image.width;
     const bool is_narrow = std::min(image.y1 - image.y0, image.x1 - image.x0) < MIN_CROP_SIDE;
     if (!is_whole && !is_narrow) stored.region = {image.y0, image.x0, image.y1, image.x1};
-    Rectangle& region = stored.region;
-    if (swaps_axes(code)) {
-        std::swap(stored.height, stored.width);
-        region = {region.left, region.top, region.right, region.bottom};
-    }
-    if (code == 3 || code == 4 || code == 6 || code == 7)
-        region = {stored.height - region.bottom, region.left, stored.height - region.top, region.right};
-    if (code == 2 || code == 3 || code == 7 || code == 8)
-        region = {region.top, stored.width - region.right, region.bottom, stored.width - region.left};
+    if (swaps_axes(image.orientation)) std::swap(stored.height, stored.width);
+    const Rectangle region = stored.region =
+        stored_rectangle(image.orientation, stored.height, stored.width, stored.region);
     int64_t height = region.bottom - region.top, width = region.right - region.left;
-    const int64_t oriented_bytes = code == 1 ? 0 : 3 * height * width;
+    const int64_t oriented_bytes = image.orientation == 1 ? 0 : 3 * height * width;
     stored.crop = !is_whole && !is_narrow && pays_to_crop(image, stored, has_index);
     if (stored.crop) {
         height = std::min(height + 2 * CROP_MARGIN, stored.height);

@@ -1,6 +1,8 @@
-// Computes: the layout of a JPEG with one scan: its Huffman tables, MCUs and entropy-coded data, for jpeg/crop.h.
+// Computes: the layout of a JPEG with one scan: its tables, MCUs and entropy-coded data, for jpeg/crop.h and
+//   jpeg/device_batch.h.
 // Threads: the caller's alone.
-// Reference: ITU-T T.81, B.2.2 (frame header), B.2.3 (scan header), B.2.4.2 (DHT), B.2.4.4 (DRI), A.2 (MCUs).
+// Reference: ITU-T T.81, B.2.2 (frame header), B.2.3 (scan header), B.2.4.1 (DQT), B.2.4.2 (DHT), B.2.4.4 (DRI), A.2
+//   (MCUs).
 // Tests: tests/codec/test_index.py, test_restarts.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include "jpeg/headers.h"
@@ -8,14 +10,22 @@
 namespace {
 
 constexpr int MAX_COMPONENTS = 4;
-constexpr int TABLES_PER_CLASS = 2;        // Huffman tables for DC, and for AC, in a baseline JPEG
+constexpr int TABLES_PER_CLASS = 2;  // Huffman tables for DC, and for AC, in a baseline JPEG
+constexpr int MAX_QUANTIZERS = 4;
 constexpr int64_t MAX_JPEG_SIDE = 65'500;  // libjpeg's limit: we crop no file that it refuses
 
 // A component's share of an MCU.
 struct Component {
     int id;
-    int blocks;
+    int h, v, blocks;  // across, down, and in all
+    int quantizer;
     int tables[2];  // Huffman table numbers for DC and AC coefficients
+};
+
+// The steps of 64 coefficients in zigzag order, in a DQT segment: its offset, 0 if missing, and bytes of a step.
+struct Quantizer {
+    int64_t at;
+    int bytes;
 };
 
 // A sequential, Huffman-coded JPEG with one scan. Sizes are in pixels.
@@ -27,6 +37,7 @@ struct Frame {
     int64_t mcu_rows, mcu_columns;
     int64_t restart_interval;                // MCUs; 0 without restart markers
     int64_t tables_at[2][TABLES_PER_CLASS];  // offsets of the DC and AC tables in DHT segments; 0: missing
+    Quantizer quantizer[MAX_QUANTIZERS];
     int components;
     Component component[MAX_COMPONENTS];
 };
@@ -48,7 +59,7 @@ bool read_frame(const unsigned char* data, int64_t at, int64_t length, Frame& fr
         if (v > max_v) max_v = v;
         if (h > max_h) max_h = h;
         if (!v || !h) return false;
-        frame.component[i] = {data[at + 8 + 3 * i], v * h, {}};
+        frame.component[i] = {data[at + 8 + 3 * i], h, v, v * h, data[at + 10 + 3 * i], {}};
     }
     frame.mcu_height = 8 * max_v, frame.mcu_width = 8 * max_h;
     frame.mcu_rows = ceil_div(frame.height, frame.mcu_height);
@@ -69,6 +80,16 @@ bool read_tables(const unsigned char* data, int64_t at, int64_t end, Frame& fram
         if (symbols > 256 || at > end) return false;
     }
     return true;
+}
+
+// Records the quantizers of the DQT segment in data[at .. end), up to a damaged one.
+void read_quantizers(const unsigned char* data, int64_t at, int64_t end, Frame& frame) {
+    while (at < end) {
+        const int bytes = (data[at] >> 4) + 1, number = data[at] & 15;
+        if (bytes > 2 || number >= MAX_QUANTIZERS || at + 1 + 64 * bytes > end) return;
+        frame.quantizer[number] = {at + 1, bytes};
+        at += 1 + 64 * bytes;
+    }
 }
 
 // Reads the scan header whose length field is at `at`. False unless it has all components, in the frame's order.
@@ -96,6 +117,7 @@ bool find_frame(const unsigned char* data, int64_t size, Frame& frame) {
         if (length < 2 || end > size) return false;
         if (marker == DRI && length == 4) frame.restart_interval = big_endian_16(data + at + 4);
         if (marker == DHT && !read_tables(data, at + 4, end, frame)) return false;
+        if (marker == DQT) read_quantizers(data, at + 4, end, frame);
         if (is_frame_marker(marker) && (marker > SOF1 || frame.size_at || !read_frame(data, at + 2, length, frame)))
             return false;
         if (marker == SOS) {

@@ -29,6 +29,7 @@ enum Marker : int {
     SOI = 0xd8,
     EOI = 0xd9,
     SOS = 0xda,
+    DQT = 0xdb,
     DRI = 0xdd,
     APP0 = 0xe0,
     APP1 = 0xe1,

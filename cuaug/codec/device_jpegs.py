@@ -1,0 +1,111 @@
+"""`DeviceJpegs`: what a GPU decodes of a batch's JPEGs, in one block of pinned memory (kernels/jpeg/device_batch.h)."""
+
+from __future__ import annotations
+
+import weakref
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._runtime.native import address, library
+from cuaug.codec.jpeg_index import JpegIndex
+
+__all__ = ["DeviceJpegs", "DevicePlan", "memory_bound"]
+
+
+class DevicePlan(NamedTuple):
+    """The struct `DevicePlan`: counts, offsets in the batch's memory, and sizes in bytes of device memory.
+
+    Attributes:
+        images, blocks, tiles, sets: number of images, of thread blocks that decode, of tiles, of sets of Huffman tables.
+        images_at, blocks_at, tiles_at, definitions_at: where their tables begin.
+        upload_bytes: the part of the memory to copy to the device.
+        sample_bytes, target_bytes, lookup_bytes: device memory for samples, pixels and Huffman look-up tables.
+    """
+
+    images: int
+    blocks: int
+    tiles: int
+    sets: int
+    images_at: int
+    blocks_at: int
+    tiles_at: int
+    definitions_at: int
+    upload_bytes: int
+    sample_bytes: int
+    target_bytes: int
+    lookup_bytes: int
+
+
+def memory_bound(size: int, height: int, width: int) -> int:
+    """Bytes of a batch's memory that suffice for a JPEG of `size` bytes and height x width pixels."""
+    return int(library.cuaug_device_batch_bound(size, height, width))
+
+
+class DeviceJpegs:
+    """Collects the segments of N images. Threads may add different images at once; then one thread plans and finishes.
+
+    Args:
+        memory: (n,) uint8, from a multiple of 16 bytes on: the sum of the images' `memory_bound`.
+        count: N.
+        fancy_upsampling: interpolate chroma, as libjpeg does.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8], count: int, *, fancy_upsampling: bool = True) -> None:
+        self._memory, self._count = memory, count
+        self._handle = library.cuaug_device_batch_new(address(memory), len(memory), count, fancy_upsampling)
+        if self._handle is None:
+            raise MemoryError("there is no memory to describe a batch of JPEGs")
+        weakref.finalize(self, library.cuaug_device_batch_delete, self._handle)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("DeviceJpegs belong to this process: they can be neither copied nor pickled")
+
+    def add(
+        self, numbers: NDArray[np.int64], rows: NDArray[np.int64], index: JpegIndex | None
+    ) -> NDArray[np.bool_]:
+        """Adds n images.
+
+        Args:
+            numbers: (n,) their places in the batch.
+            rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each; keep the files during the call.
+            index: entry points of JPEGs without restart markers.
+
+        Returns:
+            (n,) whether the kernels decode it; if not, another decoder has to.
+        """
+        added = np.zeros(len(numbers), dtype=np.bool_)
+        handle = None if index is None else index.handle_for(rows)
+        library.cuaug_device_batch_add(
+            self._handle, address(numbers), address(rows), len(numbers), handle, address(added)
+        )
+        return added
+
+    def reserve(self, size: int) -> int | None:
+        """Offset of `size` bytes of the memory for the caller, a multiple of 16; None if they do not fit."""
+        offset = int(library.cuaug_device_batch_reserve(self._handle, size))
+        return None if offset < 0 else offset
+
+    def plan(self) -> DevicePlan:
+        """Sizes the batch, after all images were added."""
+        plan = np.zeros(len(DevicePlan._fields), dtype=np.int64)
+        if library.cuaug_device_batch_plan(self._handle, address(plan)):
+            raise MemoryError("there is no memory to plan a batch of JPEGs")
+        return DevicePlan(*plan.tolist())
+
+    def finish(self, upload: int, samples: int, targets: int, lookups: int, statuses: int) -> NDArray[np.uint64]:
+        """Writes the tables of the planned batch for the device.
+
+        Args:
+            upload: the address that the memory is copied to.
+            samples, targets, lookups: addresses of the memory that `plan` sized.
+            statuses: address of N int32, zeros.
+
+        Returns:
+            (N,) address of each image's region, packed [h, w, 3] as displayed; 0 for those not added.
+        """
+        addresses = np.array([upload, samples, targets, lookups, statuses], dtype=np.uint64)
+        images = np.zeros(self._count, dtype=np.uint64)
+        library.cuaug_device_batch_finish(self._handle, address(addresses), address(images))
+        return images

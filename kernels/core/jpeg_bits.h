@@ -1,0 +1,195 @@
+// Computes: Huffman codes of a JPEG, and their look-up tables.
+// Threads:  a reader belongs to one thread. The tables are built by the threads of a block.
+// Reference: ITU-T T.81, annex C and F.2.2; the limits of kernels/jpeg/huffman.h.
+// Tests:    tests/kernels/test_decode_jpeg.py.
+#pragma once
+#include "jpeg_batch.h"
+
+// Reads entropy-coded data up to a marker, without the zero stuffed after each 0xFF (F.1.2.3). Beyond it reads zeros.
+struct JpegBits {
+    const uint32* words;  // the data; two words beyond its end can be loaded
+    uint32 next, end;     // bytes
+    uint32 here, ahead;   // the words that hold bytes `next` to `next + 3`
+    uint64 bits;          // the next bits, from the high bit on
+    int count;            // of them
+    int missing;          // bits read beyond the end
+
+    METHOD void begin(const uint32* data, uint32 size, uint32 bit) {
+        words = data, end = size, next = min(bit / 8, size);
+        bits = 0, count = 0, missing = 0;
+        load_words();
+        refill();
+        drop(int(bit & 7));
+    }
+
+    METHOD void load_words() { here = load_global(words + next / 4), ahead = load_global(words + next / 4 + 1); }
+    METHOD void drop(int n) { bits <<= n, count -= n; }
+    METHOD uint32 top() const { return uint32(bits >> 32); }
+
+    // Makes 32 bits available: a code of 16 bits and its value fit.
+    METHOD void refill() {
+        if (count >= 32) return;
+        uint32 word = big_endian_word(here, ahead, next & 3);
+        const uint32 has_ff = (~word - 0x01010101u) & word & 0x80808080u;
+        if (has_ff || next + 4 > end) {
+            word = read_bytes();
+        } else {
+            next += 4;
+            here = ahead;
+            ahead = load_global(words + next / 4 + 1);
+        }
+        bits |= uint64(word) << (32 - count);
+        count += 32;
+    }
+
+    METHOD uint32 byte_at(uint32 at) const { return load_global(words + at / 4) >> (at & 3) * 8 & 255; }
+
+    // The next four bytes, one by one.
+    METHOD uint32 read_bytes() {
+        uint32 word = 0;
+        for (int i = 0; i < 4; ++i) {
+            const bool is_inside = next < end;
+            uint32 byte = is_inside ? byte_at(next) : 0;
+            const bool is_ff = byte == 0xff;
+            if (!is_inside || (is_ff && (next + 1 >= end || byte_at(next + 1))))
+                byte = 0, missing += 8;
+            else
+                next += is_ff ? 2 : 1;
+            word = word << 8 | byte;
+        }
+        load_words();
+        return word;
+    }
+
+    METHOD bool ran_out() const { return count < missing; }
+
+    // Offset of the next bit, stuffed zeros included, unless it ran out. It is never inside a stuffed zero.
+    METHOD uint32 position() const {
+        uint32 at = next;
+        int back = count - missing;
+        for (; back > 0; back -= 8) at -= at >= 2 && byte_at(at - 1) == 0 && byte_at(at - 2) == 0xff ? 2 : 1;
+        return 8 * at + uint32(-back);
+    }
+};
+
+// --- codes -----------------------------------------------------------------------------------------------------------
+
+// The entry of the code that `top` begins with: its bits << 8 | symbol; NO_CODE.
+template <class Lookup>
+DEVICE int find_code(const Lookup& lookup, uint32 top) {
+    const int entry = lookup.first[top >> (32 - FIRST_BITS)];
+    if (!(entry & IS_LONGER)) return entry;
+    return lookup.longer[(entry & 0xfff) + int(top << FIRST_BITS >> (32 - (entry >> 12 & 7)))];
+}
+
+// EXTEND (Figure F.12) of the `size` bits after a code of `length` bits; size is 1 to 15.
+DEVICE int value_after(uint32 top, int length, int size) {
+    const uint32 aligned = top << length;
+    const int is_negative = ~int(aligned) >> 31;
+    return int(aligned >> (32 - size)) + (is_negative & (1 - (1 << size)));
+}
+
+// Reads a block into `out` [64], which holds zeros: coefficients times quantizer steps, row by row. Adds to the DC
+// prediction. False at an invalid code.
+DEVICE bool read_block(JpegBits& bits, const HuffmanLookup<DC_LONGER>& dc_lookup,
+                       const HuffmanLookup<AC_LONGER>& ac_lookup, const uint32* quantizer, int& dc, short* out) {
+    bits.refill();
+    int entry = find_code(dc_lookup, bits.top());
+    if (entry == NO_CODE) return false;
+    int length = entry >> 8, size = entry & 15;
+    if (size) dc += value_after(bits.top(), length, size);
+    bits.drop(length + size);
+    out[0] = short(dc * int(quantizer[0] & 0xffff));
+    for (int k = 1; k < 64; ++k) {
+        bits.refill();
+        const uint32 top = bits.top();
+        entry = find_code(ac_lookup, top);
+        if (entry == NO_CODE) return false;
+        length = entry >> 8, size = entry & 15;
+        bits.drop(length + size);
+        const int run = entry >> 4 & 15;
+        if (!size && run != 15) break;  // libjpeg takes any such symbol for the end of the block
+        k += run;
+        if (k > 63) return false;
+        if (size) {
+            const uint32 place = quantizer[k];
+            out[place >> 16] = short(value_after(top, length, size) * int(place & 0xffff));
+        }
+    }
+    return true;
+}
+
+// --- tables ----------------------------------------------------------------------------------------------------------
+
+// The codes of each length: the first one, and where its symbol is.
+struct CodeRanges {
+    int first[17], symbol[17];
+
+    METHOD explicit CodeRanges(const HuffmanDefinition& definition) {
+        first[0] = symbol[0] = 0;
+        for (int length = 1, code = 0, at = 0; length <= 16; ++length) {
+            code <<= 1;
+            first[length] = code, symbol[length] = at;
+            code += definition.counts[length - 1], at += definition.counts[length - 1];
+        }
+    }
+
+    // The entry of the first code of `low` to `high` bits that `bits` (of `high` bits) begins with.
+    METHOD int entry(const HuffmanDefinition& definition, int bits, int low, int high) const {
+        for (int length = low; length <= high; ++length) {
+            const int number = (bits >> (high - length)) - first[length];
+            if (number >= 0 && number < definition.counts[length - 1])
+                return length << 8 | definition.symbols[(symbol[length] + number) & 255];
+        }
+        return NO_CODE;
+    }
+
+    // The length of the longest code that begins with `prefix` and has more than FIRST_BITS bits; 0 if there is none.
+    METHOD int longest(const HuffmanDefinition& definition, int prefix) const {
+        for (int length = 16; length > FIRST_BITS; --length) {
+            const int begin = prefix << (length - FIRST_BITS), end = (prefix + 1) << (length - FIRST_BITS);
+            if (first[length] < end && first[length] + definition.counts[length - 1] > begin &&
+                definition.counts[length - 1])
+                return length;
+        }
+        return 0;
+    }
+};
+
+// Builds a table. jpeg/device_batch.h has checked that its codes exist and that the longer ones fit.
+template <class Lookup>
+DEVICE void build_lookup(const Block& block, const HuffmanDefinition& definition, Lookup& lookup) {
+    const CodeRanges ranges(definition);
+    for (int prefix = block.thread; prefix < FIRST_ENTRIES; prefix += block.threads) {
+        const int longest = ranges.longest(definition, prefix);
+        lookup.first[prefix] = uint16(longest ? IS_LONGER | (longest - FIRST_BITS) << 12
+                                              : ranges.entry(definition, prefix, 1, FIRST_BITS));
+    }
+    block.sync();
+    if (block.thread == 0) {
+        int begin = 0;
+        for (int prefix = 0; prefix < FIRST_ENTRIES; ++prefix) {
+            const int entry = lookup.first[prefix];
+            if (!(entry & IS_LONGER)) continue;
+            lookup.first[prefix] = uint16(entry | begin);
+            begin += 1 << (entry >> 12 & 7);
+        }
+    }
+    block.sync();
+    for (int prefix = block.thread; prefix < FIRST_ENTRIES; prefix += block.threads) {
+        const int entry = lookup.first[prefix], more = entry >> 12 & 7;
+        if (!(entry & IS_LONGER)) continue;
+        for (int i = 0; i < 1 << more; ++i)
+            lookup.longer[(entry & 0xfff) + i] =
+                uint16(ranges.entry(definition, prefix << more | i, FIRST_BITS + 1, FIRST_BITS + more));
+    }
+}
+
+// One of a set's four tables.
+DEVICE void build_table(const Block& block, const HuffmanDefinitions& definitions, int number,
+                        HuffmanLookups& lookups) {
+    if (number < 2)
+        build_lookup(block, definitions.dc[number], lookups.dc[number]);
+    else
+        build_lookup(block, definitions.ac[number - 2], lookups.ac[number - 2]);
+}
