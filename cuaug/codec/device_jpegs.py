@@ -18,7 +18,7 @@ class DevicePlan(NamedTuple):
     """The struct `DevicePlan`: counts, offsets in the batch's memory, and sizes in bytes of device memory.
 
     Attributes:
-        images, blocks, tiles, sets: number of images, of thread blocks that decode, of tiles, of sets of Huffman tables.
+        images, blocks, tiles, sets: how many images, thread blocks that decode, tiles, sets of Huffman tables.
         images_at, blocks_at, tiles_at, definitions_at: where their tables begin.
         upload_bytes: the part of the memory to copy to the device.
         sample_bytes, target_bytes, lookup_bytes: device memory for samples, pixels and Huffman look-up tables.
@@ -62,9 +62,7 @@ class DeviceJpegs:
     def __reduce__(self) -> NoReturn:
         raise TypeError("DeviceJpegs belong to this process: they can be neither copied nor pickled")
 
-    def add(
-        self, numbers: NDArray[np.int64], rows: NDArray[np.int64], index: JpegIndex | None
-    ) -> NDArray[np.bool_]:
+    def add(self, numbers: NDArray[np.int64], rows: NDArray[np.int64], index: JpegIndex | None) -> NDArray[np.bool_]:
         """Adds n images.
 
         Args:
