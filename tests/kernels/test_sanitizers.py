@@ -121,12 +121,17 @@ MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(coun
 NUMBERS = {name: number for number, name in enumerate([*ACCESSES, *SUMS, *MISSING])} | {"none": -1}
 
 
+# JPEG decoding has tests of its own: tests/kernels/test_emulated_jpeg.py.
+OTHER_PROGRAMS = {"core/jpeg_bits.h", "core/color_jpeg.h"}
+
+
 def test_barriers_lists_every_barrier():
     folder = ROOT / "kernels"
     found = {
         path.relative_to(folder).as_posix(): path.read_text().count("block.sync();") for path in folder.glob("**/*.h")
     }
-    assert {file: count for file, count in found.items() if count} == BARRIERS, "adapt BARRIERS"
+    found = {file: count for file, count in found.items() if count and file not in OTHER_PROGRAMS}
+    assert found == BARRIERS, "adapt BARRIERS"
 
 
 def reports(folder: Path, sanitizer: list[str], preload: str, mistakes: Iterable[str]) -> dict[str, tuple[int, str]]:

@@ -28,6 +28,14 @@ static bool ended[MAX_THREADS];
 static char stacks[MAX_THREADS][STACK];
 
 static void __syncthreads() { swapcontext(&threads[threadIdx.x], &scheduler); }
+static void __syncwarp() { __syncthreads(); }
+// Four of the eight bytes of two words, each chosen by four bits of `selector`.
+static uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
+    const uint64_t bytes = uint64_t(high) << 32 | low;
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= uint32_t(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return word;
+}
 static uint32_t __float_as_uint(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
