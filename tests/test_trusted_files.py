@@ -1,4 +1,4 @@
-"""Trusted files: which ones are read, and how new ones are made."""
+"""Files that cuaug writes and reads back: which ones are trusted, and how they are made, replaced and removed."""
 
 from __future__ import annotations
 
@@ -40,9 +40,24 @@ def read(folder: Path, name: str = "file", limit: int = 100, **options) -> bytes
         return directory.read(name, limit=limit, **options)
 
 
-def replace(folder: Path, name: str, data: bytes, mode: int = 0o666) -> None:
-    with Directory(folder) as directory, directory.atomic_write(name, mode=mode) as file:
+def replace(folder: Path, name: str, data: bytes, **options) -> None:
+    with Directory(folder) as directory, directory.atomic_write(name, **options) as file:
         file.write(data)
+
+
+def plant(folder: Path, name: str, kind: str) -> Path:
+    """Puts a link or another kind of file there; returns the file of the user's that a link leads to."""
+    target = folder.parent / "target"
+    target.write_bytes(b"precious")
+    os.chmod(target, 0o644)
+    {
+        "symbolic link": lambda: (folder / name).symlink_to(target),
+        "dangling link": lambda: (folder / name).symlink_to(folder.parent / "nowhere"),
+        "hard link": lambda: (folder / name).hardlink_to(target),
+        "pipe": lambda: os.mkfifo(folder / name, 0o600),
+        "directory": lambda: (folder / name).mkdir(),
+    }[kind]()
+    return target
 
 
 def test_files_of_this_user_are_read(folder):
@@ -104,9 +119,12 @@ def test_directories_of_others_are_not_trusted(folder):
         assert directory.read("file", limit=9) == b"data", "files are checked separately"
 
 
-def test_new_files_and_directories_are_not_writable_by_others(folder):
-    replace(folder, "new", b"1", mode=0o777)
-    assert mode(folder / "new") == 0o644
+def test_modes_of_new_files_and_directories(folder):
+    replace(folder, "new", b"1", mode=0o751)
+    os.umask(0o027)
+    replace(folder, "plain", b"1")
+    os.umask(0)
+    assert (mode(folder / "new"), mode(folder / "plain")) == (0o751, 0o640)
     with Directory(folder) as directory:
         os.close(directory.open("made", os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o666))
     assert mode(folder / "made") == 0o644
@@ -114,17 +132,98 @@ def test_new_files_and_directories_are_not_writable_by_others(folder):
     assert mode(folder / "a") == mode(folder / "a" / "b") == 0o700
 
 
-def test_a_new_file_never_goes_through_a_link(folder):
-    target = folder.parent / "target"
-    target.write_bytes(b"precious")
-    (folder / "link").symlink_to(target)
-    replace(folder, "link", b"new")
-    assert target.read_bytes() == b"precious" and not (folder / "link").is_symlink()
-    (folder / "other").symlink_to(target)
-    with Directory(folder) as directory, pytest.raises(FileExistsError):
-        directory.open("other", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    with Directory(folder) as directory, pytest.raises(UntrustedError, match="is a symbolic link"):
-        directory.open("other", os.O_WRONLY | os.O_CREAT)
+@pytest.mark.parametrize("kind", ["symbolic link", "dangling link", "pipe", "directory"])
+def test_only_regular_files_are_replaced_removed_and_written(folder, kind):
+    target = plant(folder, "name", kind)
+    reason = "name' is a symbolic link" if kind.endswith("link") else "name' is not a regular file"
+    before = (folder / "name").lstat()
+    with Directory(folder) as directory:
+        with pytest.raises(UntrustedError, match=reason):
+            replace(folder, "name", b"new")
+        with pytest.raises(UntrustedError, match=reason):
+            directory.remove("name")
+        with pytest.raises(UntrustedError, match=r"name' is not a regular file; symbolic links .*: remove it or"):
+            directory.has_file("name")
+        with pytest.raises(OSError), directory.locked("name"):
+            pass
+    assert (folder / "name").lstat() == before and target.read_bytes() == b"precious"
+    assert sorted(os.listdir(folder)) == ["file", "name"] and not (folder.parent / "nowhere").exists()
+
+
+@pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY | os.O_CREAT])
+def test_a_hard_link_is_not_written(folder, flags):
+    target = plant(folder, "name", "hard link")
+    with Directory(folder) as directory:
+        with pytest.raises(UntrustedError, match="name' has 2 hard links, which would all change: delete it"):
+            directory.open("name", flags)
+        with pytest.raises(UntrustedError, match="has 2 hard links"), directory.locked("name"):
+            pass
+        assert directory.read("name", limit=9) == b"precious", "reading changes nothing"
+        replace(folder, "name", b"new")
+        assert (folder / "name").read_bytes() == b"new" and target.read_bytes() == b"precious"
+
+
+def test_files_are_removed(folder):
+    chown = folder / "other"
+    chown.write_bytes(b"")
+    with Directory(folder) as directory:
+        assert directory.has_file("file") and not directory.has_file("none")
+        for name in ("file", "file", "none", "n" * 300):
+            directory.remove(name)
+        assert directory.names() == ["other"]
+        chown_to_nobody(chown)
+        with pytest.raises(UntrustedError, match="other' belongs to user"):
+            directory.remove("other")
+    assert chown.exists()
+
+
+def test_directories_below(folder):
+    (folder / "link").symlink_to(folder.parent)
+    with Directory(folder) as directory:
+        with directory.descend(["a", "b"], make_mode=0o750) as below, below.atomic_write("new") as file:
+            file.write(b"1")
+        assert below.path == str(folder / "a" / "b") and (folder / "a" / "b" / "new").read_bytes() == b"1"
+        assert mode(folder / "a") == mode(folder / "a" / "b") == 0o750
+        with directory.descend([]) as same:
+            assert same.names() == directory.names()
+        before = len(os.listdir("/proc/self/fd"))
+        for names in (["link"], ["a", "..", "link", "c"], ["file"], ["a", "b", "new", "c"]):
+            with pytest.raises(UntrustedError, match="is not a directory; symbolic links are not followed: remove it"):
+                directory.descend(names, make_mode=0o777)
+        with pytest.raises(FileNotFoundError):
+            directory.descend(["a", "none"])
+        assert len(os.listdir("/proc/self/fd")) == before
+    assert sorted(os.listdir(folder.parent)) == ["folder"]
+
+
+def test_one_holds_the_lock(folder):
+    with Directory(folder) as directory:
+        with directory.locked("lock") as held:
+            assert os.fstat(held).st_ino == (folder / "lock").stat().st_ino and mode(folder / "lock") == 0o600
+            for _ in range(2):
+                with directory.locked("lock", wait=False) as second:
+                    assert second is None
+        with pytest.raises(BlockingIOError), directory.locked("lock"):
+            raise BlockingIOError("of the block itself")
+        with directory.locked("lock", wait=False) as third:
+            assert third is not None
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_file_reaches_the_disk_before_its_name(folder, is_durable, monkeypatch):
+    calls = []
+    replace_file = os.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: calls.append((os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd).st_size))
+    )
+    monkeypatch.setattr(os, "replace", lambda *names, **fds: (calls.append("named"), replace_file(*names, **fds)))
+    replace(folder, "new", b"12345", is_durable=is_durable)
+    if not is_durable:
+        assert calls == ["named"]
+        return
+    (unfinished, size), named, (synced, _) = calls
+    assert os.path.basename(unfinished).startswith(trusted_files.TEMPORARY_PREFIX) and size == 5
+    assert named == "named" and synced == str(folder)
 
 
 def test_files_of_others_are_not_replaced(folder):

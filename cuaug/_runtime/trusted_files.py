@@ -1,42 +1,53 @@
-"""Trusted files: indexes of shards, compiled kernels and decoded pixels that cuaug writes and reads back.
+"""Everything that cuaug writes to disk: indexes, caches, compiled kernels, shards, checksums and prepared files.
 
-Other users may plant files in a directory that cuaug uses. A file or directory is trusted only if no user but this one
-and root could have written it:
+Other users may plant files, links and pipes in a directory that cuaug uses. So:
+
+- Files are opened, made, renamed and removed relative to an open directory, so no user can exchange it in between. No
+  file is reached through a symbolic link.
+- A new file has a random name until it is complete. Then it takes its name, at most from a regular file of this user
+  or root. The other hard links of that file, if any, keep its data.
+- A file that is written in place has no other hard link, which could be a file of the user's own.
+- Only files that cuaug has named are removed, and only regular ones of this user or root.
+
+A file or directory that decides pixels, labels or machine code must be trusted: no user but this one and root could
+have written it.
 
 - Its owner is this user or root.
 - Its group and others cannot write it. Exception: a sticky directory such as /tmp, in which only a file's owner can
   rename or remove it.
-- A file is regular and not reached through a symbolic link. A symbolic link to a directory belongs to this user or
-  root.
-
-Files are opened relative to an open, checked directory, so no user can exchange it in between. A new file has a random
-name until it is complete and then replaces the old file. Group and others can never write it.
+- A symbolic link to a directory belongs to this user or root.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
+import fcntl
 import logging
 import os
 import pwd
 import secrets
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["Directory", "UntrustedError", "cache_directory", "warn_once"]
+__all__ = ["TEMPORARY_PREFIX", "Directory", "UntrustedError", "cache_directory", "warn_once"]
 
 log = logging.getLogger("cuaug")
 
+#: Names of unfinished files begin with this.
+TEMPORARY_PREFIX = ".cuaug-"
+
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
+_REMEDY = "; symbolic links are not followed: remove it or choose another folder"
 _warned: set[str] = set()
 
 
 class UntrustedError(OSError):
-    """Other users may have written a file or directory.
+    """Other users may have written or planted a file or directory.
 
     Args:
         reason: predicate of a sentence whose subject is the path.
@@ -53,7 +64,7 @@ class UntrustedError(OSError):
 
 
 class Directory:
-    """An open directory and the trusted files in it.
+    """An open directory and the files in it.
 
     Args:
         path: the directory.
@@ -86,7 +97,43 @@ class Directory:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self.fd)
+
+    def descend(self, names: Iterable[str], *, make_mode: int | None = None) -> Directory:
+        """Opens a directory below this one, through no symbolic link.
+
+        Args:
+            names: of the directories on the way, the last included.
+            make_mode: permissions of missing directories; the umask applies. None: they must exist.
+
+        Raises:
+            UntrustedError: a file or symbolic link has the name of a directory.
+            OSError: a directory cannot be made or opened.
+        """
+        below = copy.copy(self)
+        below.fd = os.dup(self.fd)
+        try:
+            for name in names:
+                below._enter(name, make_mode)
+        except BaseException:
+            below.close()
+            raise
+        return below
+
+    def _enter(self, name: str, make_mode: int | None) -> None:
+        path = os.path.join(self.path, name)
+        if make_mode is not None:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, make_mode, dir_fd=self.fd)
+        try:
+            fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)
+        except NotADirectoryError as error:
+            raise UntrustedError(f"is not a directory{_REMEDY}", path) from error
+        os.close(self.fd)
+        self.fd, self.path = fd, path
 
     def open(self, name: str, flags: int, *, mode: int = 0o644, owners: Container[int] = ()) -> int:
         """Opens a trusted file and returns its descriptor.
@@ -97,7 +144,7 @@ class Directory:
             owners: further trusted user ids.
 
         Raises:
-            UntrustedError: the file is not trusted.
+            UntrustedError: the file is not trusted, or it is opened for writing and has another hard link.
             OSError: the file cannot be opened.
         """
         path = os.path.join(self.path, name)
@@ -108,7 +155,11 @@ class Directory:
                 raise UntrustedError("is a symbolic link", path) from error
             raise
         try:
-            _check_file(path, os.fstat(fd), owners)
+            status = os.fstat(fd)
+            _check_file(path, status, owners)
+            _check_mode(path, status)
+            if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
+                raise UntrustedError(f"has {status.st_nlink} hard links, which would all change: delete it", path)
         except BaseException:
             os.close(fd)
             raise
@@ -128,30 +179,126 @@ class Directory:
             return file.read()
 
     @contextlib.contextmanager
-    def atomic_write(self, name: str, *, mode: int) -> Iterator[BinaryIO]:
+    def atomic_write(self, name: str, *, mode: int | None = None, is_durable: bool = True) -> Iterator[BinaryIO]:
         """Yields a new file, which gets its name at the end of the `with` block, complete or not at all.
 
+        The file may also be read.
+
         Args:
-            mode: permissions, without write permission of group and others; the umask does not apply.
+            mode: permissions, to which the umask does not apply; None: those of any new file of this user.
+            is_durable: the file is complete even after a power failure; False: its reader verifies a checksum.
 
         Raises:
-            UntrustedError: a file of another user has the name; it stays.
+            UntrustedError: the name belongs to anything but a regular file of this user or root, which stays.
             OSError: the file cannot be written.
         """
-        temporary = f".{secrets.token_hex(8)}{os.path.splitext(name)[1]}"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=self.fd)
+        temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        new = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        fd = os.open(temporary, new | _FILE, 0o666 if mode is None else 0o600, dir_fd=self.fd)
         try:
-            with open(fd, "wb") as file:
+            with open(fd, "w+b") as file:
                 yield file
-                os.fchmod(fd, mode & 0o644)
-            with contextlib.suppress(FileNotFoundError):
-                old = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-                _check_owner(os.path.join(self.path, name), old)
+                file.flush()
+                if mode is not None:
+                    os.fchmod(fd, mode)
+                if is_durable:
+                    os.fsync(fd)
+            self._check_own(name)
             os.replace(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
             with contextlib.suppress(OSError):  # Ctrl-C may come after the rename
                 os.unlink(temporary, dir_fd=self.fd)
             raise
+        if is_durable:
+            self._sync()
+
+    def remove(self, name: str) -> None:
+        """Removes a file if there is one.
+
+        Raises:
+            UntrustedError: it is anything but a regular file of this user or root.
+            OSError: it cannot be removed.
+        """
+        if self._check_own(name):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self.fd)
+
+    @contextlib.contextmanager
+    def locked(self, name: str, *, wait: bool = True) -> Iterator[int | None]:
+        """Locks a file against all other threads and processes, and yields its descriptor.
+
+        flock belongs to an open file description, so the file is opened each time: this excludes other threads and
+        forked children alike. The system releases the lock if the process is killed. Other users may not even read the
+        file, since a reader could hold the lock forever.
+
+        Args:
+            wait: wait for the lock; False: yield None if another holds it.
+
+        Raises:
+            UntrustedError: the file is not trusted.
+            OSError: the file cannot be opened or locked.
+        """
+        file = self.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
+        is_locked = False
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                is_locked = True
+            yield file if is_locked else None
+        finally:
+            if is_locked:
+                fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may hold a copy, so closing is not enough
+            os.close(file)
+
+    def has_file(self, name: str) -> bool:
+        """Whether there is a regular file of this name, whoever owns it.
+
+        Raises:
+            UntrustedError: the name belongs to a symbolic link or another kind of file.
+        """
+        status = self._status(name)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise UntrustedError(f"is not a regular file{_REMEDY}", os.path.join(self.path, name))
+        return status is not None
+
+    def names(self) -> list[str]:
+        """Names of the files and directories."""
+        fd = self._reopen()
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def _sync(self) -> None:
+        """Writes the names to disk, if this user can list them and the file system can write them."""
+        with contextlib.suppress(PermissionError):
+            fd = self._reopen()
+            try:
+                os.fsync(fd)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            finally:
+                os.close(fd)
+
+    def _reopen(self) -> int:
+        """The directory, open for listing and syncing."""
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+
+    def _check_own(self, name: str) -> bool:
+        """Checks that a file may be replaced or removed. Returns whether there is one."""
+        status = self._status(name)
+        if status is not None:
+            _check_file(os.path.join(self.path, name), status)
+        return status is not None
+
+    def _status(self, name: str) -> os.stat_result | None:
+        try:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+                raise
+            return None
 
 
 def cache_directory(name: str = ".", *, make: bool) -> Directory:
@@ -191,11 +338,10 @@ def _make_directories(path: str, mode: int) -> None:
             os.mkdir(path, mode)
 
 
-def _check_file(path: str, status: os.stat_result, owners: Container[int]) -> None:
+def _check_file(path: str, status: os.stat_result, owners: Container[int] = ()) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise UntrustedError("is not a regular file", path)
+        raise UntrustedError(f"is {'a symbolic link' if stat.S_ISLNK(status.st_mode) else 'not a regular file'}", path)
     _check_owner(path, status, owners)
-    _check_mode(path, status)
 
 
 def _check_directory(path: str, status: os.stat_result) -> None:

@@ -22,13 +22,11 @@ All files must be trusted (_runtime/trusted_files.py): pixels decide what a mode
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
 import weakref
 import zlib
-from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
@@ -101,24 +99,9 @@ class DiskStore:
         weakref.finalize(self, os.close, file).atexit = False  # threads may use it at exit
         return file
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[int | None]:
-        """Holds the lock against all other threads and processes. Yields the open file `lock`.
-
-        flock belongs to an open file description, so the file is opened each time: this excludes other threads, other
-        stores and forked children alike. The system releases it if the process is killed. Other users may not even read
-        the file, since a reader could hold the lock forever.
-        """
-        if self._read_only:  # no file can change
-            yield None
-            return
-        file = self._directory.open("lock", os.O_RDWR | os.O_CREAT, mode=0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may hold a copy, so closing is not enough
-            os.close(file)
+    def _locked(self) -> contextlib.AbstractContextManager[int | None]:
+        """Holds the lock against all other threads and processes; its value is the open file `lock`."""
+        return contextlib.nullcontext() if self._read_only else self._directory.locked("lock")  # no file can change
 
     def _check_or_make(self, expected: dict[str, Any], lock: int | None) -> None:
         """Checks the identity of the cache here, or makes an empty cache."""
@@ -149,8 +132,7 @@ class DiskStore:
         if lock is not None:
             _write(lock, _LENGTH.pack(0), 0)
         for name, size in (("index", contents["samples"] * _RECORD.size), ("pixels", 0)):
-            with contextlib.suppress(FileNotFoundError):  # not truncated: another process may have it open
-                os.unlink(name, dir_fd=self._directory.fd)
+            self._directory.remove(name)  # not truncated: another process may have it open
             file = self._directory.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
                 os.truncate(file, size)
@@ -159,8 +141,6 @@ class DiskStore:
                 os.close(file)
         with self._directory.atomic_write("contents.json", mode=mode) as new:
             new.write(json.dumps(contents, indent=1).encode())
-            new.flush()
-            os.fsync(new.fileno())
 
     def _damaged(self, reason: str) -> LoaderError:
         return SourceError(f"directory: the cache in {self._path!r} is damaged: {reason}; delete it")

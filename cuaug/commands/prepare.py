@@ -9,7 +9,6 @@ import itertools
 import os
 import shutil
 import tarfile
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from cuaug._runtime.cpu_limits import allowed_cpus
+from cuaug._runtime.trusted_files import Directory, UntrustedError
 from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
 from cuaug.commands.progress import Progress
@@ -77,25 +77,26 @@ def prepare_files(source: Path, target: Path, *, threads: int, jpegtran: str = "
     capabilities and other extended attributes are not copied.
 
     Raises:
-        OSError: a folder cannot be read, a file cannot be written, or jpegtran cannot be run.
+        OSError: a folder cannot be read, a file cannot be written, jpegtran cannot be run, or a symbolic link has the
+            name of a folder or file to write.
     """
     if target.resolve().is_relative_to(source.resolve()) or source.resolve().is_relative_to(target.resolve()):
         raise OSError(f"{target} and {source}: one lies in the other; choose a folder outside")
     check_jpegtran(jpegtran)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-prepare")
-    pairs = _list_files(source, target)
-    try:
-        while batch := list(itertools.islice(pairs, _MAX_TASKS)):
-            yield from pool.map(lambda pair: _prepare_file(pair[0], pair[1], jpegtran), batch)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with Directory(target, make_mode=0o777, trusted=False) as root:
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-prepare")
+        pairs = _list_files(source, root)
+        try:
+            while batch := list(itertools.islice(pairs, _MAX_TASKS)):
+                yield from pool.map(lambda pair: _prepare_file(pair[0], root, pair[1], jpegtran), batch)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _list_files(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield (file to read, file to write), and make the target folders."""
+def _list_files(source: Path, root: Directory) -> Iterator[tuple[Path, Path]]:
+    """Yield (file to read, path below the target of the file to write), and make the target folders."""
     if not source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        yield source, target / source.name
+        yield source, Path(source.name)
         return
     for folder, folders, names in os.walk(source, onerror=_raise, followlinks=True):
         source_folder = Path(folder)
@@ -104,8 +105,8 @@ def _list_files(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
         for link in (source_folder / name for name in folders if (source_folder / name).is_symlink()):
             if any(path.resolve().is_relative_to(link.resolve()) for path in ancestors):
                 raise OSError(f"{link} is a link to a folder that contains it")
-        target_folder = target / source_folder.relative_to(source)
-        target_folder.mkdir(parents=True, exist_ok=True)
+        target_folder = source_folder.relative_to(source)
+        root.descend(target_folder.parts, make_mode=0o777).close()
         files = (name for name in sorted(names) if not name.endswith(SUFFIX))
         yield from ((source_folder / name, target_folder / name) for name in files)
 
@@ -121,16 +122,19 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _prepare_file(source: Path, target: Path, jpegtran: str) -> Prepared:
-    if target.exists():
-        return Prepared(existing=1)
+def _prepare_file(source: Path, root: Directory, target: Path, jpegtran: str) -> Prepared:
     try:
-        with _SourceFile(source) as file:
-            return _write_target(file, source, target, jpegtran)
+        with root.descend(target.parts[:-1]) as folder:
+            if folder.has_file(target.name):
+                return Prepared(existing=1)
+            with _SourceFile(source) as file:
+                return _write_target(file, source, folder, target.name, jpegtran)
     except _ReadError as error:
         return Prepared(unreadable=[(str(source), str(error))])
+    except UntrustedError:
+        raise
     except OSError as error:
-        raise OSError(f"{target}: {error}") from error
+        raise OSError(f"{os.path.join(root.path, target)}: {error}") from error
 
 
 class _ReadError(Exception):
@@ -157,24 +161,14 @@ def _as_read_error() -> Iterator[None]:
         raise _ReadError(str(error) or "it does not fit in memory") from error
 
 
-def _write_target(file: _SourceFile, source: Path, target: Path, jpegtran: str) -> Prepared:
+def _write_target(file: _SourceFile, source: Path, folder: Directory, name: str, jpegtran: str) -> Prepared:
     status = os.fstat(file.fileno())  # before reading, which changes the access time
-    # The file has a temporary name, unique in its folder, until it is complete.
-    handle, unfinished = tempfile.mkstemp(prefix=".cuaug-", dir=target.parent)
-    os.close(handle)
-    try:
-        with open(unfinished, "w+b") as new:
-            outcome = _prepare_open_file(file, source, new, jpegtran)
-        # Permission bits alone: the new file belongs to the current user, so set-user-ID must not carry over.
-        os.chmod(unfinished, status.st_mode & 0o777)
-        os.utime(unfinished, ns=(status.st_atime_ns, status.st_mtime_ns))
-        with contextlib.suppress(OSError):  # the index of an earlier file, if any
-            os.unlink(f"{target}{SUFFIX}")
-        os.replace(unfinished, target)
-    except BaseException:
-        with contextlib.suppress(OSError):  # the first error is the useful one
-            os.unlink(unfinished)
-        raise
+    # Permission bits alone: the new file belongs to the current user, so set-user-ID must not carry over.
+    with folder.atomic_write(name, mode=status.st_mode & 0o777) as new:
+        outcome = _prepare_open_file(file, source, new, jpegtran)
+        new.flush()  # a later write would change the time
+        os.utime(new.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+        folder.remove(name + SUFFIX)  # the index of an earlier file, if any, would count as valid
     return outcome
 
 

@@ -17,7 +17,6 @@ processes neither wait for it nor write meanwhile. A block's modification time s
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -30,7 +29,7 @@ from struct import Struct
 from typing import Any
 
 from cuaug._runtime.fork import fork_safe_lock
-from cuaug._runtime.trusted_files import Directory
+from cuaug._runtime.trusted_files import TEMPORARY_PREFIX, Directory
 from cuaug.remote.transport import RemoteObject
 
 __all__ = ["BlockCache"]
@@ -48,7 +47,7 @@ _ORPHAN_SECONDS = 600
 _EVICTED_DIVISOR = 10
 
 _BLOCK_NAME = re.compile(r"[0-9a-f]{32}-\d+\.block")
-_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{16}\.block")
+_TEMPORARY_NAME = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{16}")
 _USAGE = Struct("<QI")
 
 
@@ -124,7 +123,7 @@ class BlockCache:
             try:
                 if self._reserve(size + _trailer_bytes(size)):
                     checksums = _page_checksums(data)
-                    with self._directory.atomic_write(name, mode=0o600) as file:
+                    with self._directory.atomic_write(name, mode=0o600, is_durable=False) as file:
                         file.write(data)
                         file.write(checksums + _checksum(name, checksums))
                     return
@@ -162,7 +161,7 @@ class BlockCache:
         """Adds a file's length to the usage; removes other files if needed. Returns whether there is room."""
         if self._add(size):
             return True
-        with self._locked("evicting", fcntl.LOCK_EX | fcntl.LOCK_NB) as file:
+        with self._open_directory.locked("evicting", wait=False) as file:
             if file is None:
                 return False
             if not self._add(size):  # another process may just have removed some
@@ -172,7 +171,7 @@ class BlockCache:
 
     def _add(self, size: int, *, is_forced: bool = False) -> bool:
         """Changes the usage by `size`, within the limit unless forced."""
-        with self._locked("usage", fcntl.LOCK_EX) as file:
+        with self._open_directory.locked("usage") as file:
             assert file is not None
             total = max(0, self._usage(file) + size)
             if total > self.limit_bytes and not is_forced:
@@ -193,7 +192,7 @@ class BlockCache:
 
     def _evict(self, size: int) -> None:
         """Removes the least recently used blocks, and makes room for `size` bytes."""
-        with self._locked("usage", fcntl.LOCK_EX) as file:
+        with self._open_directory.locked("usage") as file:
             assert file is not None
             before = self._usage(file)
         files = sorted(self._scan())
@@ -203,48 +202,23 @@ class BlockCache:
         for used, length, name in files:
             is_temporary = name.startswith(".")
             if used < orphaned_before if is_temporary else total > target:
-                with contextlib.suppress(FileNotFoundError):  # the user may delete files
-                    os.unlink(name, dir_fd=self._fd)
+                self._open_directory.remove(name)
                 total -= length
         self._add(total - before, is_forced=True)  # a difference: others may have changed the usage meanwhile
 
     def _scan(self) -> Iterator[tuple[float, int, str]]:
         """Yields time of use, length and name of each block and temporary file."""
-        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if _BLOCK_NAME.fullmatch(entry.name) or _TEMPORARY_NAME.fullmatch(entry.name):
-                        with contextlib.suppress(FileNotFoundError):  # a temporary file gets its name
-                            status = entry.stat(follow_symlinks=False)
-                            yield status.st_mtime, status.st_size, entry.name
-        finally:
-            os.close(folder)
+        directory = self._open_directory
+        for name in directory.names():
+            if _BLOCK_NAME.fullmatch(name) or _TEMPORARY_NAME.fullmatch(name):
+                with contextlib.suppress(FileNotFoundError):  # a temporary file gets its name
+                    status = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
+                    yield status.st_mtime, status.st_size, name
 
     @property
-    def _fd(self) -> int:
+    def _open_directory(self) -> Directory:
         assert self._directory is not None
-        return self._directory.fd
-
-    @contextlib.contextmanager
-    def _locked(self, name: str, operation: int) -> Iterator[int | None]:
-        """Locks a file against all threads and processes, and yields it; None if another has it.
-
-        flock belongs to an open file description, so the file is opened each time. The system releases the lock if the
-        process is killed.
-        """
-        assert self._directory is not None
-        file = self._directory.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
-        is_locked = False
-        try:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, operation)
-                is_locked = True
-            yield file if is_locked else None
-        finally:
-            if is_locked:
-                fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may hold a copy, so closing is not enough
-            os.close(file)
+        return self._directory
 
 
 def _write_usage(file: int, total: int) -> None:

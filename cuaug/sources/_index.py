@@ -173,7 +173,7 @@ def _make(index_format: IndexFormat, path: str, file: BinaryIO) -> Index:
         raise SourceError(f"{path!r} changed while its index was made: wait until it is fully written")
     log.info("made the index of %s", path)
     data = _pack(index_format, index)
-    mode = os.fstat(file.fileno()).st_mode  # readers of the shard may read its index
+    mode = os.fstat(file.fileno()).st_mode & 0o644  # readers of the shard may read its index
     for beside in (True, False):
         try:
             with (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cuaug._runtime.trusted_files import Directory
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.remote.urls import is_url
@@ -118,14 +119,15 @@ class ChecksumSource(ReprMixin):
 
         Raises:
             LoaderError: the source has no `path(i)`.
+            OSError: the file cannot be written, or `path` is anything but a regular file.
         """
         path = os.path.abspath(path)
         folder = os.path.join(os.path.dirname(path), "")
         lines = []
         for name, digest in zip(_paths(self.source), self._digests, strict=True):
             lines.append(_format_line(_to_absolute(name).removeprefix(folder), digest.tobytes()))
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            file.writelines(lines)
+        with Directory(folder, trusted=False) as directory, directory.atomic_write(os.path.basename(path)) as file:
+            file.write("".join(lines).encode(errors="surrogateescape"))
 
     def __len__(self) -> int:
         return len(self.source)

@@ -233,6 +233,16 @@ def test_nothing_is_written_through_a_link(tmp_path, name, exists):
     assert target.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["index", "pixels", "lock"])
+def test_a_file_with_two_names_is_not_written(folder, tmp_path, name):
+    """It may be a file of the user's, or of a copy of the cache that was made with `cp --link`."""
+    (tmp_path / "mine").hardlink_to(folder / name)
+    before = (tmp_path / "mine").read_bytes()
+    with pytest.raises(LoaderError, match=rf"is not trusted: .*{name}' has 2 hard links, which would all change"):
+        open_cache(folder)
+    assert (tmp_path / "mine").read_bytes() == before
+
+
 def test_a_predictable_name_is_not_followed(tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "precious").write_bytes(b"precious")
@@ -271,18 +281,26 @@ def test_new_files_are_not_writable_by_others(tmp_path):
 
 AS_NOBODY = f"""
 import os, sys
-import cuaug.codec
 from cuaug import DecodedCache, LoaderError
-from tests.cache import fuzz_cache
 from tests.cache.images import make_image, is_same
+image, other = make_image(1), make_image(0)
+
+def open_cache(directory):
+    cache = DecodedCache(limit_bytes=1 << 24, directory=directory)
+    cache.open({COUNT}, {{"source": "a"}})
+    return cache
+
+# As root first, to import every module: nobody may be unable to read the folder of this clone.
+rehearsal = open_cache(sys.argv[2])
+assert is_same(rehearsal.put(1, image), image)
+rehearsal._store._stop_adding("it is a rehearsal")
 os.setgid({NOBODY})
 os.setuid({NOBODY})
-cache = DecodedCache(limit_bytes=1 << 24, directory=sys.argv[1])
 try:
-    cache.open({COUNT}, {{"source": "a"}})
+    cache = open_cache(sys.argv[1])
 except LoaderError as error:
     sys.exit(f"refused: {{error}}")
-assert is_same(cache.get(1), make_image(1)) and cache.put({COUNT - 1}, make_image(0)) is None
+assert is_same(cache.get(1), image) and cache.put({COUNT - 1}, other) is None
 """
 
 
@@ -299,9 +317,11 @@ def test_other_users_read_a_cache_of_root_only(owner):
         if owner != "root":
             for path in (top / "cache", *(top / "cache").iterdir()):
                 os.chown(path, 12_345, -1)
-        command = [sys.executable, "-c", AS_NOBODY, str(top / "cache")]
+        command = [sys.executable, "-c", AS_NOBODY, str(top / "cache"), str(top / "rehearsal")]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     if owner == "root":
-        assert (done.returncode, done.stderr.count("takes no more samples")) == (0, 1), done.stderr
+        assert (done.returncode, done.stderr.count("takes no more samples: it cannot be written to")) == (0, 1), (
+            done.stderr
+        )
     else:
         assert "belongs to user id 12345, and only user 'nobody' and root are trusted" in done.stderr

@@ -250,6 +250,15 @@ def test_sha256sum_agrees(tmp_path):
     assert done.returncode == 1 and b"a.png" in done.stdout
 
 
+def test_a_link_in_place_of_the_file_stays(paths, tmp_path):
+    checked = ChecksumSource(Files(paths[:1]), ["0" * 8])
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "sums").symlink_to("mine")
+    with pytest.raises(OSError, match="sums' is a symbolic link"):
+        checked.save(tmp_path / "sums")
+    assert (tmp_path / "mine").read_bytes() == b"mine" and not list(tmp_path.glob(".cuaug-*"))
+
+
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), min_size=1, unique=True))
 def test_every_name_survives_the_file(names):
     class Named(Memory):

@@ -125,6 +125,15 @@ def test_an_index_that_others_can_write_is_ignored(folder, caplog):
     assert "can be written by other users" in caplog.text
 
 
+def test_a_hard_link_to_another_file_is_not_overwritten(folder, tmp_path, caplog):
+    (tmp_path / "mine").write_bytes(b"a file of the user's")
+    (tmp_path / "mine").chmod(0o644)
+    (folder / NAME).hardlink_to(tmp_path / "mine")
+    for expected_made in (COUNT, 0):
+        assert load(folder)[1:] == (COUNT, expected_made)
+    assert (tmp_path / "mine").read_bytes() == b"a file of the user's" and "has 2 hard links" in caplog.text
+
+
 def test_sources_without_paths_have_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):

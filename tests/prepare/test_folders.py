@@ -102,6 +102,33 @@ def test_links_are_copied_as_the_files_they_lead_to(prepared, photos, tmp_path):
     assert not (target / "dogs").is_symlink() and not (target / "d.jpg").is_symlink()
 
 
+@pytest.mark.parametrize("planted", ["cats", "cats/a.jpg", "labels.csv", "empty"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
+def test_nothing_is_written_outside_the_target(prepared, photos, tmp_path, planted, kind):
+    """Another user who may write the target plants a link to a folder or file of this user's, or a pipe."""
+    home, path = tmp_path / "home", tmp_path / "prepared" / planted
+    home.mkdir()
+    (home / "mine").write_bytes(b"mine")
+    path.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(home / "none" if kind == "dangling link" else home if "." not in planted else home / "mine")
+    before = path.lstat()
+    status, _, _, errors = prepared(photos)
+    assert status == 1 and errors.count("\n") == 1
+    assert errors.startswith(f"cuaug prepare: '{path}' is not a ") and "remove it or choose another folder" in errors
+    assert os.listdir(home) == ["mine"] and (home / "mine").read_bytes() == b"mine"
+    assert path.lstat().st_ino == before.st_ino
+
+
+def test_the_target_itself_may_be_a_link(prepared, photos, tmp_path):
+    """The user named it."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "prepared").symlink_to("disk")
+    assert prepared(photos)[0] == 0 and (tmp_path / "disk" / "cats" / "a.jpg").read_bytes() == MARKED
+
+
 def test_a_link_to_a_parent_folder_is_refused(prepared, photos):
     (photos / "cats" / "up").symlink_to(photos)
     status, _, _, errors = prepared(photos)

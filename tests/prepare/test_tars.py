@@ -62,6 +62,17 @@ def test_shard_indexes_are_left_out(prepared, tmp_path):
     assert [shards.read(i) for i in range(2)] == [(MARKED, 7), (MARKED, 8)]
 
 
+def test_a_link_in_place_of_an_index_stays(prepared, tmp_path):
+    source = tmp_path / "shards"
+    source.mkdir()
+    write_tar(source / "a.tar")
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared" / "a.tar.cuaug-index").symlink_to(source)
+    status, target, _, errors = prepared(source)
+    assert status == 1 and errors.endswith("a.tar.cuaug-index' is a symbolic link\n")
+    assert os.listdir(target) == ["a.tar.cuaug-index"]
+
+
 def test_a_tar_with_links_and_names_of_any_kind(prepared, tmp_path):
     path = tmp_path / "a.tar"
     odd = os.fsdecode(b"\xff\xfe.jpg")

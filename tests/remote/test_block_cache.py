@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuaug import ArgumentError
-from cuaug._runtime.trusted_files import Directory
+from cuaug._runtime.trusted_files import TEMPORARY_PREFIX, Directory
 from cuaug.remote import RemoteObject, RemoteOptions, block_cache
 from cuaug.remote.block_cache import BlockCache
 from cuaug.remote.cached_reader import CachedReader
@@ -68,7 +68,7 @@ def length(folder: Path) -> int:
     """The length of all blocks and temporary files, some of which may go meanwhile."""
     total = 0
     for path in folder.iterdir():
-        if path.suffix == ".block":
+        if path.suffix == ".block" or path.name.startswith(TEMPORARY_PREFIX):
             with contextlib.suppress(FileNotFoundError):
                 total += path.stat().st_size
     return total
@@ -283,6 +283,22 @@ def test_a_folder_that_cannot_be_written(tmp_path, kind, monkeypatch, caplog):
         assert reader.read(REMOTE, 0, 1) == DATA[:1] and store.requests[-1] == (5, 2 * BLOCK)  # what is kept is used
 
 
+@pytest.mark.parametrize("kind", ["hard link", "symbolic link"])
+def test_links_in_the_folder_stay(tmp_path, kind, caplog):
+    """Neither a link to a user's file in place of `usage` nor one in place of a block changes that file."""
+    mine, folder = tmp_path / "mine", tmp_path / "cache"
+    mine.write_bytes(b"mine")
+    mine.chmod(0o600)
+    _, reader = make(folder)
+    name = "usage" if kind == "hard link" else reader.cache._name(REMOTE, 0)
+    plant = Path.hardlink_to if kind == "hard link" else Path.symlink_to
+    plant(folder / name, mine)
+    for _ in range(2):
+        assert reader.read(REMOTE, 5, 9) == DATA[5:][:9]
+    assert mine.read_bytes() == b"mine" and (folder / name).samefile(mine)
+    assert caplog.text.count("without keeping further blocks") == 1
+
+
 WRITER = """
 import random, sys
 sys.path.insert(0, {root!r})
@@ -366,7 +382,7 @@ def test_a_half_written_block_is_not_used(tmp_path):
         make(tmp_path)[1].read(REMOTE, 0, 1)
         os._exit(1)
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
-    (orphan,) = tmp_path.glob("*.block")
+    (orphan,) = tmp_path.glob(f"{TEMPORARY_PREFIX}*")
     assert orphan.name.startswith(".")
     store, reader = make(tmp_path, limit=3 * BLOCK)
     assert reader.read(REMOTE, 0, 1) == DATA[:1] and store.requests == [(0, BLOCK)]
