@@ -263,27 +263,26 @@ class Directory:
 
     def names(self) -> list[str]:
         """Names of the files and directories."""
-        fd = self._reopen()
-        try:
+        with self._listable() as fd:
             return os.listdir(fd)
-        finally:
-            os.close(fd)
 
     def _sync(self) -> None:
         """Writes the names to disk, if this user can list them and the file system can write them."""
-        with contextlib.suppress(PermissionError):
-            fd = self._reopen()
-            try:
+        try:
+            with self._listable() as fd:
                 os.fsync(fd)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-            finally:
-                os.close(fd)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EINVAL):
+                raise
 
-    def _reopen(self) -> int:
-        """The directory, open for listing and syncing."""
-        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+    @contextlib.contextmanager
+    def _listable(self) -> Iterator[int]:
+        """The directory, open for listing and syncing, for which O_PATH is not enough."""
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def _check_own(self, name: str) -> bool:
         """Checks that a file may be replaced or removed. Returns whether there is one."""

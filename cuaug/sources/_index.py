@@ -172,21 +172,30 @@ def _make(index_format: IndexFormat, path: str, file: BinaryIO) -> Index:
     if Stamp.of(file.fileno()) != stamp:
         raise SourceError(f"{path!r} changed while its index was made: wait until it is fully written")
     log.info("made the index of %s", path)
-    data = _pack(index_format, index)
     mode = os.fstat(file.fileno()).st_mode & 0o644  # readers of the shard may read its index
-    for beside in (True, False):
-        try:
-            with (
-                _open_location(path, beside, make=True) as (directory, name),
-                directory.atomic_write(name, mode=mode) as new,
-            ):
-                new.write(data)
-            return index
-        except OSError as error:
-            reason = error
-    if not isinstance(reason, UntrustedError):  # warn_once has reported those
-        log.warning("cannot keep the index of %s; it will be made again each time: %s", path, reason)
+    try:
+        _write(index_format, path, index, mode, beside=True)
+    except OSError:  # mostly: a folder of another user
+        keep_cached(index_format, path, index, mode)
     return index
+
+
+def keep_cached(index_format: IndexFormat, path: str, index: Index, mode: int = 0o600) -> None:
+    """Keeps the index of a shard, or of a shard's URL, in the user's cache."""
+    try:
+        _write(index_format, path, index, mode, beside=False)
+    except UntrustedError as error:
+        warn_once(error, "indexes there are made again each time")
+    except OSError as error:
+        log.warning("cannot keep the index of %s; it will be made again each time: %s", path, error)
+
+
+def _write(index_format: IndexFormat, path: str, index: Index, mode: int, *, beside: bool) -> None:
+    with (
+        _open_location(path, beside, make=True) as (directory, name),
+        directory.atomic_write(name, mode=mode) as new,
+    ):
+        new.write(_pack(index_format, index))
 
 
 @contextlib.contextmanager
@@ -219,50 +228,30 @@ def _pack(index_format: IndexFormat, index: Index) -> bytes:
 def _load(index_format: IndexFormat, path: str, file: BinaryIO) -> Index | None:
     """Loads a file's index if it is trusted, valid and current."""
     stamp, owner = Stamp.of(file.fileno()), os.fstat(file.fileno()).st_uid
-    for beside in (True, False):
-        try:
-            with _open_location(path, beside, make=False) as (directory, name):
-                # The shard's owner could as well write other labels into the shard itself.
-                owners = (owner,) if beside else ()
-                data = directory.read(name, limit=max_index_bytes(stamp.size), owners=owners)
-            index = unpack(index_format, stamp, data, stamp.__eq__)
-        except UntrustedError as error:
-            warn_once(error, "this index and others like it there are ignored and made again")
-        except OSError:  # mostly: no such file
-            continue
-        except ValueError as error:
-            log.warning("the index of %s is damaged and is made again: %s", path, error)
-        else:
-            if index is not None:
-                return index
-    return None
+    # The shard's owner could as well write other labels into the shard itself.
+    beside = _read(index_format, path, stamp, beside=True, owners=(owner,))
+    return load_cached(index_format, path, stamp) if beside is None else beside
 
 
-def load_cached(index_format: IndexFormat, url: str, stamp: Stamp) -> Index | None:
-    """Loads a remote shard's index from the user's cache, if it is trusted, valid and current."""
+def load_cached(index_format: IndexFormat, path: str, stamp: Stamp) -> Index | None:
+    """Loads the index of a shard, or of a shard's URL, from the user's cache, if it is trusted, valid and current."""
+    return _read(index_format, path, stamp, beside=False)
+
+
+def _read(
+    index_format: IndexFormat, path: str, stamp: Stamp, *, beside: bool, owners: tuple[int, ...] = ()
+) -> Index | None:
     try:
-        with _open_location(url, False, make=False) as (directory, name):
-            data = directory.read(name, limit=max_index_bytes(stamp.size))
+        with _open_location(path, beside, make=False) as (directory, name):
+            data = directory.read(name, limit=max_index_bytes(stamp.size), owners=owners)
         return unpack(index_format, stamp, data, stamp.__eq__)
     except UntrustedError as error:
         warn_once(error, "this index and others like it there are ignored and made again")
     except OSError:  # mostly: no such file
         pass
     except ValueError as error:
-        log.warning("the index of %s is damaged and is made again: %s", url, error)
+        log.warning("the index of %s is damaged and is made again: %s", path, error)
     return None
-
-
-def keep_cached(index_format: IndexFormat, url: str, index: Index) -> None:
-    """Keeps a remote shard's index in the user's cache."""
-    try:
-        with (
-            _open_location(url, False, make=True) as (directory, name),
-            directory.atomic_write(name, mode=0o600) as new,
-        ):
-            new.write(_pack(index_format, index))
-    except OSError as error:
-        log.warning("cannot keep the index of %s; it will be made again each time: %s", url, error)
 
 
 def unpack(index_format: IndexFormat, stamp: Stamp, data: bytes, is_current: Callable[[Stamp], bool]) -> Index | None:
