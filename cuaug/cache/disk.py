@@ -15,7 +15,7 @@ After a crash of the machine, a record may be on disk without its pixels. So a p
 time it reads a sample that it did not write. Once is enough: `pixels` never shrinks, and no process extends a `pixels`
 that has shrunk.
 
-All files must be trusted (_runtime/trusted_files.py): pixels decide what a model learns. If this user cannot write them
+All files must be trusted (_runtime/disk.py): pixels decide what a model learns. If this user cannot write them
 (a read-only mount, files of root), they are read without a lock.
 """
 
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.trusted_files import Directory, UntrustedError
+from cuaug._runtime.disk import Directory, UntrustedError
 from cuaug.cache.image_buffers import ImageBuffers
 from cuaug.cache.limits import CacheStats, differences
 from cuaug.errors import LoaderError, SourceError

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from cuaug._runtime.cpu_limits import allowed_cpus
-from cuaug._runtime.trusted_files import Directory, UntrustedError
+from cuaug._runtime.disk import Directory, UntrustedError
 from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
 from cuaug.commands.progress import Progress

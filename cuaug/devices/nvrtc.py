@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from cuaug._runtime.disk import UntrustedError, cache_directory, warn_once
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from cuaug._runtime.trusted_files import UntrustedError, cache_directory, warn_once
 from cuaug.devices.nvrtc_program import compile_program
 from cuaug.errors import DeviceError
 
@@ -98,7 +98,7 @@ def cached(arch: int | str, defines: Sequence[str] = ()) -> bytes:
 
     Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
     sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
-    have written is not loaded (cuaug/_runtime/trusted_files.py).
+    have written is not loaded (cuaug/_runtime/disk.py).
     """
     code = read_cached(arch, defines)
     if code is None:

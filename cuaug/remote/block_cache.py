@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
+from cuaug._runtime.disk import TEMPORARY_PREFIX, Directory
 from cuaug._runtime.fork import fork_safe_lock
-from cuaug._runtime.trusted_files import TEMPORARY_PREFIX, Directory
 from cuaug.remote.transport import RemoteObject
 
 __all__ = ["BlockCache"]

@@ -6,7 +6,7 @@ made again. Processes that start together may make the same index: each writes i
 reader sees a partial one.
 
 An index decides the labels of samples, and it may come from another user or be damaged. It is read only if it is
-trusted (trusted_files.py) and used only if every number in it is within bounds. Otherwise it is made again: no index
+trusted (_runtime/disk.py) and used only if every number in it is within bounds. Otherwise it is made again: no index
 raises an error.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
+from cuaug._runtime.disk import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.errors import SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.remote.file import RemoteFile

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cuaug._runtime.trusted_files import Directory
+from cuaug._runtime.disk import Directory
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.remote.urls import is_url

@@ -2,7 +2,7 @@
 
 It lies in the deepest folder that holds all of the source's files, as `.jpegs.cuaug-index`. If this user cannot write
 there and there is none, it lies in CUAUG_CACHE_DIR or the user's cache directory, as does the index of URLs. The file
-must be trusted (trusted_files.py), since its entries decide pixels.
+must be trusted (_runtime/disk.py), since its entries decide pixels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from cuaug._runtime.cpu_limits import own_memory
-from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
+from cuaug._runtime.disk import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.codec.jpeg_index import IndexFile, memory_file
 from cuaug.remote.urls import is_url
 from cuaug.sources._fingerprint import common_folder

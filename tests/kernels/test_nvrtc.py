@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cuaug._runtime import trusted_files
+from cuaug._runtime import disk
 from cuaug.commands.doctor import checks
 from cuaug.devices import nvrtc
 from cuaug.devices.nvrtc_program import _whole_elf
@@ -332,7 +332,7 @@ def test_without_a_cache_every_call_compiles(compiled, tmp_path, monkeypatch, wh
 @pytest.mark.parametrize("how", ["another's", "group", "link", "directory"])
 def test_compiled_kernels_that_others_planted_are_not_loaded(compiled, tmp_path, how, caplog, monkeypatch):
     """Their digest is right: an attacker writes that too."""
-    monkeypatch.setattr(trusted_files, "_warned", set())
+    monkeypatch.setattr(disk, "_warned", set())
     nvrtc.cached(90)
     (planted,) = (tmp_path / "cache").iterdir()
     planted.write_bytes(b"planted" + hashlib.sha256(b"planted").digest())

@@ -10,7 +10,7 @@ import pytest
 
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
-from cuaug._runtime.trusted_files import Directory
+from cuaug._runtime.disk import Directory
 from cuaug.sources import jpeg_index_file
 from tests.codec.jpeg_crops import MCU, jpeg
 from tests.loader.pictures import Bytes, png

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuaug import ArgumentError
-from cuaug._runtime.trusted_files import TEMPORARY_PREFIX, Directory
+from cuaug._runtime.disk import TEMPORARY_PREFIX, Directory
 from cuaug.remote import RemoteObject, RemoteOptions, block_cache
 from cuaug.remote.block_cache import BlockCache
 from cuaug.remote.cached_reader import CachedReader

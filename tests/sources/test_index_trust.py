@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import Loader
-from cuaug._runtime import trusted_files
+from cuaug._runtime import disk
 from cuaug.sources import TarShards, TFRecord, tar_shards, tfrecord
 from cuaug.sources import _index as indexing
 from tests.loader.pictures import numbers_of, png
@@ -30,7 +30,7 @@ COUNT = 4
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(trusted_files, "_warned", set())
+    monkeypatch.setattr(disk, "_warned", set())
     return tmp_path / "cache" / "indexes"
 
 

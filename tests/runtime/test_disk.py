@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cuaug._runtime import trusted_files
-from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
+from cuaug._runtime import disk
+from cuaug._runtime.disk import Directory, UntrustedError, cache_directory, warn_once
 from tests.support.foreign_files import NOBODY, chown_to_nobody
 
 
@@ -222,7 +222,7 @@ def test_a_file_reaches_the_disk_before_its_name(folder, is_durable, monkeypatch
         assert calls == ["named"]
         return
     (unfinished, size), named, (synced, _) = calls
-    assert os.path.basename(unfinished).startswith(trusted_files.TEMPORARY_PREFIX) and size == 5
+    assert os.path.basename(unfinished).startswith(disk.TEMPORARY_PREFIX) and size == 5
     assert named == "named" and synced == str(folder)
 
 
@@ -272,7 +272,7 @@ def test_the_cache_directory(tmp_path, monkeypatch):
 
 
 def test_one_warning_per_directory(caplog, monkeypatch):
-    monkeypatch.setattr(trusted_files, "_warned", set())
+    monkeypatch.setattr(disk, "_warned", set())
     for path in ("/a/b", "/a/c", "/d/b"):
         warn_once(UntrustedError("is not yours", path), "it is not used")
     assert [record.message for record in caplog.records] == [
