@@ -261,21 +261,19 @@ def _add_check(commands: Any) -> None:
 
 
 def _add_shard(commands: Any) -> None:
-    text = "write a data set as tars in WebDataset's layout, or as Parquet files"
+    text = "write a data set as tars in WebDataset's layout"
     command = commands.add_parser(
         "shard",
         help=text,
         description=f"{text.capitalize()}. Images are stored as they are, unless --short-side scales them. Run it "
-        "again after an interruption: finished shards stay. Under torchrun, ranks share the shards, in a folder that "
-        "all see. A manifest is written last. Exit status: 0, or 1 with an error message of one line.",
+        "again after an interruption: finished shards stay. A manifest beside the tars knows them by size and SHA-256. "
+        "Exit status: 0, or 1 with an error message of one line.",
         epilog="example: cuaug shard photos out/train-{:05d}.tar --size 500MB",
     )
     command.add_argument("source", nargs="+", metavar="SOURCE", help="as the paths of `cuaug index`")
+    command.add_argument("out", metavar="OUT", help="the files to write, such as out/train-{:05d}.tar")
     command.add_argument(
-        "out", metavar="OUT", help="the files to write, such as out/train-{:05d}.tar or out/train-{:05d}.parquet"
-    )
-    command.add_argument(
-        "--image", metavar="FIELD", help="the field of tars, or column of Parquet files, with the image"
+        "--image", metavar="FIELD", help="SOURCE's field of tars, or column of Parquet files, with the image"
     )
     command.add_argument(
         "--label",

@@ -10,6 +10,7 @@ from typing import Any
 
 from cuaug import sources
 from cuaug.commands.cli import main
+from tests.codec.images import RGB, encode
 from tests.loader.pictures import png
 
 
@@ -42,3 +43,19 @@ def open_set(manifest: dict[str, Any]) -> Any:
 
 def files_of(folder: Path, is_wanted: Callable[[str], bool] = lambda name: True) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if is_wanted(path.name)}
+
+
+class Labelled:
+    def __init__(self, labels):
+        self.labels = labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def read(self, index):
+        return encode(RGB, "PNG"), self.labels[index]
+
+
+def shard_source(monkeypatch, source, out, *options):
+    monkeypatch.setattr("cuaug.commands.shard.open_paths", lambda *_: source)
+    return shard(Path("source"), out, *options)

@@ -1,4 +1,4 @@
-"""Damaged plans, records and manifests of `cuaug shard` are an error of one line."""
+"""Damaged manifests of `cuaug shard` are an error of one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shard_sets import shard, write_photos
+from tests.commands.shard_sets import files_of, shard, write_photos
 
 pytestmark = pytest.mark.cpu_only
 
@@ -18,52 +18,62 @@ def photos(tmp_path) -> Path:
     return write_photos(tmp_path, 6)
 
 
-def begin(photos: Path, out: Path, ranks: int, monkeypatch) -> None:
-    """Makes the first rank's shards."""
-    out.mkdir()
-    monkeypatch.setenv("RANK", "0"), monkeypatch.setenv("WORLD_SIZE", str(ranks))
-    assert shard(photos, out / "a-{:03d}.tar", "--size", "1kB") == 0
-    monkeypatch.delenv("RANK"), monkeypatch.delenv("WORLD_SIZE")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ([], "'version' is missing, or no valid int"),
+        ("{}", "'version' is missing, or no valid int"),
+        ("my notes", "Expecting value"),
+        ("[" * 100_000, "maximum recursion depth"),
+        ({"version": 1}, "another version of cuaug"),
+        ({"arguments": None}, "'arguments' is missing, or no valid dict"),
+        ({"planned": 10**12}, "1000000000000 shards of 6 samples"),
+        ({"planned": 0}, "0 shards of 6 samples"),
+        ({"planned": 10**400}, "'planned' is missing, or no valid int"),
+        ({"planned": 1}, "is no file of this set"),
+        ({"shards": 3}, "'shards' is missing, or no valid list"),
+        ({"shards": [3]}, "'name' is missing, or no valid str"),
+        ({"checksums": [3]}, "'name' is missing, or no valid str"),
+        ({"checksums": {"name": "b.crc32", "bytes": 1, "sha256": ""}}, "'b.crc32' is no file of this set"),
+    ],
+)
+def test_damage_is_an_error_of_one_line(photos, tmp_path, capsys, change, message):
+    check(photos, tmp_path, capsys, change, message)
 
 
 @pytest.mark.parametrize(
-    ("ranks", "name", "change", "message"),
+    ("change", "message"),
     [
-        (2, "a.partial/plan.json", [], "'version' is missing, or no valid int"),
-        (2, "a.partial/plan.json", {"arguments": None}, "'arguments' is missing, or no valid dict"),
-        (2, "a.partial/plan.json", {"shards": 10**12}, "1000000000000 shards of 6 samples"),
-        (2, "a.partial/plan.json", {"shards": 0}, "0 shards of 6 samples"),
-        (2, "a.partial/plan.json", {"samples": 5}, "shards of 5 samples"),
-        (2, "a.partial/a-000.tar.json", {"bytes": "1"}, "'bytes' is missing, or no valid int"),
-        (2, "a.partial/a-000.tar.json", {"images": [["png"]]}, "its images or labels are no names"),
-        (1, "a.manifest.json", {"shards": [3]}, "'name' is missing, or no valid str"),
-        (1, "a.manifest.json", {"shards": [{"name": "../a.tar", "bytes": 1}]}, "is no name of a file in the folder"),
-        (1, "a.manifest.json", {"bytes": 10**400}, "'bytes' is missing, or no valid int"),
-        (1, "a.manifest.json", {"skipped": 3}, "'skipped' is missing, or no valid list"),
-        (1, "a.manifest.json", "[" * 100_000, "maximum recursion depth"),
+        ({"bytes": "1"}, "'bytes' is missing, or no valid int"),
+        ({"bytes": -1}, "'bytes' is missing, or no valid int"),
+        ({"bytes": 1}, "a-000.tar' has not the 1 bytes and the SHA-256 of the manifest"),
+        ({"sha256": "x"}, "and the SHA-256 of the manifest"),
+        ({"images": [["png"]]}, "are no names"),
+        ({"skipped": 3}, "'skipped' is missing, or no valid list"),
+        ({"name": "../a.tar"}, "'../a.tar' is no file of this set"),
+        ({"name": "a-001.tar"}, "'a-001.tar' is no file of this set, or there twice"),
     ],
 )
-def test_damage_is_an_error_of_one_line(photos, tmp_path, monkeypatch, capsys, ranks, name, change, message):
+def test_damage_of_an_entry_is_an_error_of_one_line(photos, tmp_path, capsys, change, message):
+    check(photos, tmp_path, capsys, lambda manifest: manifest["shards"][0].update(change), message)
+
+
+def check(photos: Path, tmp_path: Path, capsys, change: Any, message: str) -> None:
+    """Changes the manifest of a finished set; nothing of it is touched then."""
     out = tmp_path / "out"
-    begin(photos, out, ranks, monkeypatch)
-    path = out / name
-    value: Any = change
-    if isinstance(change, dict):
-        value = {**json.loads(path.read_text()), **change}
-    path.write_text(change if isinstance(change, str) else json.dumps(value))
+    out.mkdir()
+    assert shard(photos, out / "a-{:03d}.tar", "--size", "1kB") == 0
+    path = out / "a.manifest.json"
+    value = json.loads(path.read_text())
+    assert len(value["shards"]) > 2
+    if callable(change):
+        change(value)
+    else:
+        value = {**value, **change} if isinstance(change, dict) else change
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
     capsys.readouterr()
+    before = files_of(out)
     assert shard(photos, out / "a-{:03d}.tar", "--size", "1kB") == 1
     error = capsys.readouterr().err
     assert error.startswith("cuaug shard: ") and message in error and error.strip().count("\n") == 0
-
-
-def test_a_damaged_schema(photos, tmp_path, monkeypatch, capsys):
-    out, pattern = tmp_path / "out", "a-{:03d}.parquet"
-    out.mkdir()
-    monkeypatch.setenv("RANK", "0"), monkeypatch.setenv("WORLD_SIZE", "2")
-    assert shard(photos, out / pattern, "--size", "150") == 0
-    path = out / "a.partial" / "plan.json"
-    for schema in ("no base64", "AAAA", 3):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "schema": schema}))
-        assert shard(photos, out / pattern, "--size", "150") == 1
-        assert "its schema cannot be read" in capsys.readouterr().err
+    assert files_of(out) == before

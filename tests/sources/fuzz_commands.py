@@ -6,7 +6,6 @@ import contextlib
 import functools
 import io
 import json
-import os
 import random
 import tempfile
 from pathlib import Path
@@ -84,38 +83,28 @@ def _photos() -> tuple[tempfile.TemporaryDirectory[str], Path]:
 
 
 @functools.cache
-def _sets(extension: str) -> list[dict[str, bytes]]:
-    """Files of a set that was made half, and of a finished one."""
-    photos, sets = _photos()[1], []
-    for is_half in (True, False):
-        with tempfile.TemporaryDirectory() as name:
-            if is_half:
-                os.environ.update(RANK="0", WORLD_SIZE="2")
-            assert _shard(photos, Path(name), extension) == 0
-            if is_half:
-                del os.environ["RANK"], os.environ["WORLD_SIZE"]
-            files = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
-            sets.append({str(path.relative_to(name)): path.read_bytes() for path in files})
-    assert "a.partial/plan.json" in sets[0] and "a.manifest.json" in sets[1]
-    return sets
+def _set() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        assert _shard(_photos()[1], Path(name)) == 0
+        return {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
-def _shard(photos: Path, out: Path, extension: str) -> int:
-    arguments = ["shard", str(photos), f"{out}/a-{{:03d}}{extension}", "--size", "150", "--threads", "1", "--checksums"]
+def _shard(photos: Path, out: Path) -> int:
+    arguments = ["shard", str(photos), f"{out}/a-{{:03d}}.tar", "--size", "150", "--threads", "1", "--checksums"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         return main(arguments)
 
 
 def run_shard_set(rng: random.Random, folder: Path) -> None:
-    """The command ends with an error of one line, or makes the set, whatever its own JSON holds."""
-    extension = rng.choice((".tar", ".parquet"))
-    files = dict(rng.choice(_sets(extension)))
-    name = rng.choice([name for name in files if name.endswith((".json", ".crc32"))])
-    if name.endswith(".json") and rng.random() < 0.7:
-        files[name] = json.dumps(changed_json(rng, json.loads(files[name]))).encode("utf-8", "surrogatepass")
+    """The command ends with an error of one line, or makes the set, whatever its own files hold, or lack."""
+    files = dict(_set())
+    for name in rng.sample(sorted(files), rng.choice((0, 0, 1, 3))):
+        del files[name]
+    name = rng.choice(["a.manifest.json", "a.manifest.json", *files])
+    if name == "a.manifest.json" and rng.random() < 0.7:
+        files[name] = json.dumps(changed_json(rng, json.loads(_set()[name]))).encode("utf-8", "surrogatepass")
     else:
-        files[name] = damaged(rng, files[name])
+        files[name] = damaged(rng, _set()[name])
     for path, data in files.items():
-        (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(data)
-    assert _shard(_photos()[1], folder, extension) in (0, 1)
+    assert _shard(_photos()[1], folder) in (0, 1)

@@ -1,35 +1,21 @@
-"""`cuaug shard` writes the samples of any source as tars in WebDataset's layout, or as Parquet files."""
+"""`cuaug shard` writes the samples of any source as tars in WebDataset's layout."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any, TextIO
 
 from cuaug._runtime.cpu_limits import allowed_cpus
-from cuaug._runtime.distributed import own_rank
 from cuaug.cache.limits import format_bytes
 from cuaug.codec.jpegtran import check_jpegtran
 from cuaug.commands.open_paths import open_paths
 from cuaug.commands.progress import Progress
 from cuaug.commands.shard.build import Builder
-from cuaug.commands.shard.partial_files import open_partial_folder
-from cuaug.commands.shard.plan import (
-    PLAN_FIELDS,
-    ShardNames,
-    check_fields,
-    compare_arguments,
-    describe_source,
-    read_json,
-)
-from cuaug.errors import ArgumentError, CuaugError, DecodeError, SourceError
-from cuaug.sources._record_files import path_below
+from cuaug.commands.shard.files import Manifest, ShardNames, describe_source, open_files
+from cuaug.commands.shard.samples import SampleEncoder
+from cuaug.errors import CuaugError, DecodeError, SourceError
 
 __all__ = ["shard"]
-
-# Types of the manifest's fields in JSON, and of its entries'.
-_MANIFEST_FIELDS = {**PLAN_FIELDS, "shards": list, "skipped": list, "bytes": int, "opens_with": str}
-_ENTRY_FIELDS = {"name": str, "bytes": int}
 
 
 def shard(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
@@ -44,7 +30,7 @@ def shard(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
 
 
 def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: Progress) -> int:
-    names, (rank, ranks) = ShardNames(options.out), own_rank()
+    names = ShardNames(options.out)
     source = open_paths(options.source, {"frames": 1, "sampling": "uniform"}, _fields(options))
     if getattr(source, "clip_sampler", None) is not None:
         raise SourceError("SOURCE holds videos: shards are made of images")
@@ -54,7 +40,7 @@ def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: P
         "--image": options.image,  # before SOURCE, which differs with them
         "--label": options.label,
         "SOURCE": describe_source(source),
-        "OUT": names.shard(0).name,
+        "OUT": names.shard(0),
         "--size": options.size,
         "--short-side": options.short_side,
         "--restart-markers": options.restart_markers,
@@ -71,28 +57,19 @@ def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: P
             print(f"cuaug shard: sample {index} gets no restart markers: {unmarked}", file=errors)
         progress.advance()
 
-    builder = Builder(
-        source,
-        names,
-        arguments,
-        jpegtran=options.jpegtran,
-        threads=options.threads or allowed_cpus()[0],
-        skip_damaged=options.on_error == "skip",
-        on_sample=on_sample,
-    )
-    with open_partial_folder(names.partial, names.plan, names.manifest):
-        manifest = read_json(names.manifest, _MANIFEST_FIELDS)
-        if manifest is None:
-            manifest = _build(builder, rank, ranks, out, progress)
-        else:
-            compare_arguments(names.manifest, manifest, arguments)
-            _check_files(names, manifest)
-    if manifest is None:
-        print(f"the shards of rank {rank} are finished; other ranks are at work", file=out)
-        return 0
-    skipped = f", {len(manifest['skipped'])} left out" if manifest["skipped"] else ""
-    total = f"{len(manifest['shards'])} shards, {manifest['samples']:,} samples{skipped}"
-    print(f"{names.manifest}: {total}, {format_bytes(manifest['bytes'])}; {manifest['opens_with']}", file=out)
+    encoder = SampleEncoder(source, options.short_side, options.jpegtran if options.restart_markers else None)
+    with open_files(names.folder) as files:
+        builder = Builder(
+            encoder,
+            names,
+            files,
+            arguments,
+            threads=options.threads or allowed_cpus()[0],
+            skip_damaged=options.on_error == "skip",
+            on_sample=on_sample,
+        )
+        _build(builder, out, progress)
+    print(f"{names.folder / names.manifest}: {_summary(builder.manifest)}", file=out)
     return 0
 
 
@@ -105,35 +82,19 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     return fields
 
 
-def _build(builder: Builder, rank: int, ranks: int, out: TextIO, progress: Progress) -> dict[str, Any] | None:
-    """Makes the shards of this rank; returns the manifest if all ranks' are finished."""
-    plan = builder.make_plan()
-    missing = [number for number in range(rank, plan.shards, ranks) if builder.record(number) is None]
-    progress.total = sum(plan.span(number).stop - plan.span(number).start for number in missing)
-    for wait in (False, True):  # first the shards that no other process writes
-        for number in list(missing):
-            record = builder.make_shard(number, wait=wait)
-            if record is not None:
-                missing.remove(number)
-                progress.clear()
-                print(f"{record['name']}: {record['samples']:,} samples, {format_bytes(record['bytes'])}", file=out)
-    return builder.finish()
+def _build(builder: Builder, out: TextIO, progress: Progress) -> None:
+    """Makes the missing shards, and completes the manifest."""
+    spans = map(builder.manifest.span, builder.missing)
+    progress.total = sum(span.stop - span.start for span in spans)
+    for number in builder.missing:
+        entry = builder.make_shard(number)
+        progress.clear()
+        print(f"{entry['name']}: {entry['samples']:,} samples, {format_bytes(entry['bytes'])}", file=out)
+    builder.finish()
 
 
-def _check_files(names: ShardNames, manifest: dict[str, Any]) -> None:
-    """Checks that a finished set has its files.
-
-    Raises:
-        LoaderError: a shard is missing or has another size, or the manifest names a file elsewhere.
-    """
-    for entry in manifest["shards"]:
-        check_fields(names.manifest, entry, _ENTRY_FIELDS)
-        try:
-            path = Path(path_below(str(names.folder), entry["name"]))
-        except ValueError as error:
-            raise ArgumentError(f"{str(names.manifest)!r} is damaged: {error}") from error
-        if not path.is_file() or path.stat().st_size != entry["bytes"]:
-            raise SourceError(
-                f"{str(path)!r} of a finished set is missing, or has not the {entry['bytes']:,} bytes of the manifest: "
-                "restore it, or remove the set and make it again"
-            )
+def _summary(manifest: Manifest) -> str:
+    left_out = sum(len(entry["skipped"]) for entry in manifest.shards.values())
+    skipped = f", {left_out} left out" if left_out else ""
+    total = f"{len(manifest.shards)} shards, {manifest.total('samples'):,} samples{skipped}"
+    return f"{total}, {format_bytes(manifest.total('bytes'))}; {manifest.opens_with}"

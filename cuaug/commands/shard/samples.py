@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from cuaug.sources.videos import ClipRequest
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import moves_with_image
 
-__all__ = ["EncodedSample", "SampleEncoder", "label_file", "to_plain"]
+__all__ = ["EncodedSample", "SampleEncoder"]
 
 _EXTENSION = {"jpeg": "jpg", "png": "png", "webp": "webp", "tiff": "tiff"}
 _JPEG_QUALITY = 95
@@ -41,13 +41,13 @@ class EncodedSample:
     Attributes:
         extension: of the image, such as "jpg".
         image: the encoded image.
-        label: the result of `encode_label`.
+        label: the result of `_label_file`.
         unmarked: why restart markers could not be added; "" if they were, or were not asked for.
     """
 
     extension: str
     image: bytes
-    label: Any
+    label: tuple[str, bytes] | None
     unmarked: str = ""
 
 
@@ -58,18 +58,10 @@ class SampleEncoder:
         source: the samples.
         short_side: largest short side in pixels; None: images stay as they are.
         jpegtran: the program that adds restart markers to JPEGs; None: they stay as they are.
-        encode_label: makes the stored label of a label with arrays in place of mask files. It may raise ValueError.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        short_side: int | None,
-        jpegtran: str | None,
-        encode_label: Callable[[Any], Any],
-    ) -> None:
+    def __init__(self, source: Source, short_side: int | None, jpegtran: str | None) -> None:
         self._source, self._short_side, self._jpegtran = source, short_side, jpegtran
-        self._encode_label = encode_label
         self._labels = LabelReader(
             apply_exif=True,
             max_pixels=DEFAULT_MAX_PIXELS,
@@ -88,9 +80,9 @@ class SampleEncoder:
         try:
             path_of = optional_method(self._source, "path")
             path = None if path_of is None else os.fspath(path_of(index))
-            data, label = self._read(index)
+            data, value = self._read(index)
             extension, image = self._encode(data, path)
-            label = self._encode_label(label)
+            label = _label_file(value)
         except DecodeError as error:
             raise error.at(path, index) from error
         except ValueError as error:
@@ -157,7 +149,7 @@ def _save(pixels: np.ndarray, kind: str) -> bytes:
     return file.getvalue()
 
 
-def label_file(label: Any) -> tuple[str, bytes] | None:
+def _label_file(label: Any) -> tuple[str, bytes] | None:
     """Returns (extension, bytes) of a label, in WebDataset's convention; None for no label.
 
     cls: an integer. txt: a string. npy: an array. npz: a dict that holds arrays. json: other dicts, lists and tuples,
@@ -166,7 +158,7 @@ def label_file(label: Any) -> tuple[str, bytes] | None:
     Raises:
         ValueError: no file holds this label.
     """
-    label = to_plain(label)
+    label = _to_plain(label)
     if label is None:
         return None
     if isinstance(label, np.ndarray):
@@ -184,7 +176,7 @@ def label_file(label: Any) -> tuple[str, bytes] | None:
     if isinstance(label, Mapping) and not all(isinstance(key, str) for key in label):
         raise ValueError(f"the keys of its label must be strings, not {list(label)!r:.100}")
     if isinstance(label, Mapping):
-        label = {key: to_plain(value) for key, value in label.items()}
+        label = {key: _to_plain(value) for key, value in label.items()}
         if any(isinstance(value, np.ndarray) for value in label.values()):
             return "npz", encode_npz(label)
     try:
@@ -193,7 +185,7 @@ def label_file(label: Any) -> tuple[str, bytes] | None:
         raise ValueError(f"its label {label!r:.100} cannot be stored: {error}") from error
 
 
-def to_plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """An array of a tensor, and a number of an array without dimensions."""
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
@@ -203,7 +195,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    plain = to_plain(value)
+    plain = _to_plain(value)
     if plain is value:
         raise TypeError(f"a {type(value).__name__} within it")
     return plain
