@@ -225,7 +225,7 @@ class Directory:
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool = True) -> Iterator[int | None]:
-        """Locks a file against all other threads and processes, and yields its descriptor.
+        """Locks a file, or the directory as ".", against all other threads and processes; yields its descriptor.
 
         flock belongs to an open file description, so the file is opened each time: this excludes other threads and
         forked children alike. The system releases the lock if the process is killed. Other users may not even read the
@@ -238,12 +238,15 @@ class Directory:
             UntrustedError: the file is not trusted.
             OSError: the file cannot be opened or locked.
         """
-        file = self.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
+        file = self._reopen() if name == "." else self.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
         is_locked = False
         try:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                is_locked = True
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                    is_locked = True
+            except OSError as error:
+                raise OSError(error.errno, "its file system has no locks (flock)", self.path) from error
             yield file if is_locked else None
         finally:
             if is_locked:

@@ -84,7 +84,7 @@ def check_unfinished(out: Path, expected: dict[str, bytes]) -> int:
     assert all(entry in json.loads(expected["train.manifest.json"])["shards"] for entry in known)
     assert {name for name in present if name.endswith(".tar")} <= {entry["name"] for entry in known}
     others = [name for name in os.listdir(out) if not is_shard(name) and not name.endswith(".cuaug-index")]
-    assert all(re.fullmatch(r"\.(cuaug-)?[0-9a-f]{16}(\..*)?", name) for name in others), others
+    assert all(re.fullmatch(r"\.cuaug-[0-9a-f]{16}", name) for name in others), others
     return len(present)
 
 
@@ -130,7 +130,7 @@ def test_a_finished_shard_is_never_made_again(reference, out):
     photos, expected = reference
     assert run(photos, out, ("os.rename",), 9) == KILLED
     before = {path: path.stat().st_ino for path in out.glob("train-*.tar")}
-    (left_over,) = (name for name in os.listdir(out) if name.startswith("."))
+    (left_over,) = (name for name in os.listdir(out) if name.startswith(".cuaug-"))
     assert len(before) >= 2 and run(photos, out) == 0
     check_finished(out, expected)
     assert {path: path.stat().st_ino for path in before} == before

@@ -209,6 +209,15 @@ def test_one_holds_the_lock(folder):
             assert third is not None
 
 
+def test_a_directory_is_locked(folder):
+    with Directory(folder) as first, Directory(folder) as second:
+        with first.locked(".") as held, second.locked(".", wait=False) as other:
+            assert held is not None and other is None
+        with second.locked(".", wait=False) as other:
+            assert other is not None
+    assert os.listdir(folder) == ["file"]
+
+
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_a_file_reaches_the_disk_before_its_name(folder, is_durable, monkeypatch):
     calls = []

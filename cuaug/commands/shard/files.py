@@ -4,7 +4,7 @@
     train-00000.tar.cuaug-index    its index
     train.crc32                    the checksums, with --checksums
     train.manifest.json            the manifest
-    .0123456789abcdef.tar          a file while it is written; a killed run leaves it
+    .cuaug-0123456789abcdef        a file while it is written; a killed run leaves it
 
 A new file has a random name until it is complete and on disk. The manifest has its entry by then. So a file that has
 one of these names and no entry is not of the set: it is refused, never replaced. Links are refused in any case.
@@ -13,7 +13,6 @@ one of these names and no entry is not of the set: it is refused, never replaced
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -111,8 +110,8 @@ class HashedFile:
 class SetFiles:
     """The files of a set, in an open folder."""
 
-    def __init__(self, directory: Directory, fd: int) -> None:
-        self._directory, self._fd = directory, fd
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
         umask = os.umask(0o077)
         os.umask(umask)
         self._mode = 0o644 & ~umask
@@ -194,7 +193,6 @@ class SetFiles:
             if error.filename is not None:
                 raise
             raise OSError(error.errno, error.strerror, self.path(name)) from error
-        os.fsync(self._fd)
 
 
 @contextlib.contextmanager
@@ -205,25 +203,13 @@ def open_files(folder: Path) -> Iterator[SetFiles]:
         LoaderError: another process has the lock.
         OSError: the folder cannot be opened, or its file system has no locks.
     """
-    with Directory(folder, trusted=False) as directory:
-        fd = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory.fd)
-        try:
-            _lock(fd, str(folder))
-            yield SetFiles(directory, fd)
-        finally:
-            os.close(fd)
-
-
-def _lock(fd: int, folder: str) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ArgumentError(
-            f"OUT: another `cuaug shard` is writing into {folder!r}: wait until it has ended, or give another folder"
-        ) from error
-    except OSError as error:
-        reason = "its file system has no locks (flock): write to another one, then copy the set"
-        raise OSError(error.errno, reason, folder) from error
+    with Directory(folder, trusted=False) as directory, directory.locked(".", wait=False) as lock:
+        if lock is None:
+            raise ArgumentError(
+                f"OUT: another `cuaug shard` is writing into {directory.path!r}: wait until it has ended, or give "
+                "another folder"
+            )
+        yield SetFiles(directory)
 
 
 @dataclass
