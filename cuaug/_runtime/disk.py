@@ -41,6 +41,7 @@ log = logging.getLogger("cuaug")
 TEMPORARY_PREFIX = ".cuaug-"
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_LISTABLE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # also for syncing and locking
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
 _REMEDY = "; symbolic links are not followed: remove it or choose another folder"
 _warned: set[str] = set()
@@ -238,7 +239,10 @@ class Directory:
             UntrustedError: the file is not trusted.
             OSError: the file cannot be opened or locked.
         """
-        file = self._reopen() if name == "." else self.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
+        if name == ".":
+            file = os.open(name, _LISTABLE, dir_fd=self.fd)
+        else:
+            file = self.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
         is_locked = False
         try:
             try:
@@ -280,8 +284,8 @@ class Directory:
 
     @contextlib.contextmanager
     def _listable(self) -> Iterator[int]:
-        """The directory, open for listing and syncing, for which O_PATH is not enough."""
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        """The directory, open for listing and syncing."""
+        fd = os.open(".", _LISTABLE, dir_fd=self.fd)
         try:
             yield fd
         finally:

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from cuaug._runtime.trusted_files import Directory, UntrustedError
+from cuaug._runtime.disk import Directory, UntrustedError
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sampling.orders import ShuffledOrder
