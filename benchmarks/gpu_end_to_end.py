@@ -1,7 +1,7 @@
 """Images a second from JPEG files to float16 batches on the GPU: cuaug, torchvision with Kornia, DALI.
 
-Each variant runs in a process of its own, so that no library, cache or thread of another one helps or harms it. Whole
-images are decoded first, then parts of images. A library that is not installed is left out, and the result says why.
+Each variant runs in a process of its own, so that no library, cache or thread of another one helps or harms it. A
+library that is not installed is left out, and the result says why.
 
 A first round tries every variant. Then the best of DALI and cuaug's variants take turns; a ratio is formed within a
 turn. An epoch has each file several times: cuaug's begins without prefetched batches, and that start should take as
@@ -27,21 +27,17 @@ from gpu_feeds import SIZE, Cuaug, Dali, Feed, Settings, Torchvision, add_restar
 from gpu_photos import origin, write_files
 from report import PYTHON, gpu_circumstances, spread, write_json
 
-MAX_TUNING_EPOCHS = 30
 MAX_SECONDS = 20  # no further epoch of a slow variant begins after them
-INDEX_BYTES = 1 << 30
 DALI_LOADS = (0.5, 0.65, 0.8, 0.9)
 RESULT = "result: "
 
-#: Whole images are decoded by all but the variants in PARTS.
 VARIANTS: dict[str, Callable[[Settings], Feed]] = {
     "cuaug": Cuaug,
-    "cuaug, autotuned": partial(Cuaug, load_hint="auto"),
+    "cuaug without the index": partial(Cuaug, index_bytes=0),
     "torchvision": partial(Torchvision, kornia=False),
     "torchvision and Kornia": partial(Torchvision, kornia=True),
     **{f"DALI, {load}": partial(Dali, hw_decoder_load=load, region=False) for load in DALI_LOADS},
-    "cuaug with the index": partial(Cuaug, index_bytes=INDEX_BYTES),
-    "cuaug with restart markers": Cuaug,
+    "cuaug with restart markers": partial(Cuaug, index_bytes=0),
     **{f"DALI by regions, {load}": partial(Dali, hw_decoder_load=load, region=True) for load in DALI_LOADS},
 }
 #: By the start of a variant's name: the modules that it needs.
@@ -83,20 +79,13 @@ def measure(variant: str, settings: Settings, epochs: int) -> dict[str, Any]:
     feed = VARIANTS[variant](settings)
     result: dict[str, Any] = {}
     epoch_of(feed, settings.batch_size)
-    if isinstance(feed, Cuaug):
-        tuning = 0
-        while variant == "cuaug, autotuned" and tuning < MAX_TUNING_EPOCHS:
-            if feed.loader.stats().setup.split_because == "autotuned":
-                break
-            epoch_of(feed, settings.batch_size)
-            tuning += 1
     results, start = [], time.perf_counter()
     while len(results) < epochs and (not results or time.perf_counter() - start < MAX_SECONDS):
         results.append(epoch_of(feed, settings.batch_size))
     if isinstance(feed, Cuaug):
         stats = feed.loader.stats()
         split = {"load_hint": stats.setup.load_hint, "decode_threads": stats.setup.decode_threads}
-        result = split | {"split": stats.setup.split_because, "decoded_by": stats.decoded_by}
+        result = split | {"decoded_by": stats.decoded_by}
     feed.close()
     rates = {"images_per_second": spread([rate for rate, _ in results])}
     return rates | {"cpu_us_per_image": spread([cpu for _, cpu in results])} | result

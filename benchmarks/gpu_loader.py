@@ -4,8 +4,8 @@ RandomResizedCrop(224), flip, normalise to float16, from files of about 500 x 37
 
 - the decoder alone, over a grid of `load_hint` (the hardware engine's share) and CPU threads, with the spread over
   batches: the slowest batches, not the mean, decide whether training waits;
-- the loader with `--loader-threads` threads, by `load_hint`, and with "auto". An epoch has each file several times, so
-  that its start, without prefetched batches, takes as small a share as in a real epoch.
+- the loader with `--loader-threads` threads, by `load_hint`. An epoch has each file several times, so that its start,
+  without prefetched batches, takes as small a share as in a real epoch.
 
     python benchmarks/gpu_loader.py --out benchmarks/results/gpu_loader.json
 """
@@ -24,8 +24,6 @@ from gpu_photos import origin, write_files
 from report import gpu_circumstances, spread, write_json
 
 from cuaug.codec import CudaDecoder, DecoderPaths, read_header
-
-MAX_TUNING_EPOCHS = 30
 
 
 def decoder_alone(paths: list[str], batch_size: int, load_hint: float, threads: int, batches: int) -> dict[str, Any]:
@@ -83,7 +81,7 @@ def print_row(name: str, row: dict[str, Any]) -> None:
 
 
 def sweep_loader(paths: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measures the loader by load_hint, and autotuned."""
+    """Measures the loader by load_hint."""
     rows = []
     settings = Settings(paths, args.batch_size, args.loader_threads)
     for hint in args.load_hints:
@@ -91,16 +89,6 @@ def sweep_loader(paths: list[str], args: argparse.Namespace) -> list[dict[str, A
         rows.append({"load_hint": hint, "decode_threads": args.loader_threads} | measured(feed, args.epochs))
         feed.close()
         print_row(f"load_hint {hint}", rows[-1])
-    feed = Cuaug(settings, load_hint="auto")
-    epochs = 0
-    while feed.loader.stats().setup.split_because != "autotuned" and epochs < MAX_TUNING_EPOCHS:
-        epoch_of(feed)
-        epochs += 1
-    setup = feed.loader.stats().setup
-    picked = {"load_hint": setup.load_hint, "decode_threads": setup.decode_threads}
-    rows.append({"auto": setup.split_because, "tuning_epochs": epochs} | picked | measured(feed, args.epochs))
-    feed.close()
-    print_row(f"auto: {setup.load_hint:g}, {setup.decode_threads} threads, {setup.split_because}", rows[-1])
     return rows
 
 

@@ -53,8 +53,8 @@ def batches(result: dict[str, Any]) -> Iterator[Row]:
 
 
 def decode(result: dict[str, Any]) -> Iterator[Row]:
-    default = next(row for row in result["rows"] if row["paths"]["load_hint"] == 0.65)
-    yield Row("decoder on mixed files", f"{default['images_per_second']} images/s with load_hint 0.65")
+    default = next(row for row in result["rows"] if row["paths"]["load_hint"] == 1)
+    yield Row("decoder on mixed files", f"{default['images_per_second']} images/s with load_hint 1")
     yield Row("decoder on mixed files, fastest", result["fastest"])
 
 
@@ -72,7 +72,7 @@ def end_to_end(result: dict[str, Any]) -> Iterator[Row]:
         if name == "cuaug":
             goal, met = "at least 8000 images/s", row["images_per_second"]["median"] >= 8000
         yield Row(f"end to end, {threads} threads, {name}", rate(row), goal, met)
-    goals = {"cuaug": 1.0, "cuaug with the index": 1.3}
+    goals = {"cuaug without the index": 1.0, "cuaug": 1.3}
     for name, ratio in result["cuaug_to_dali"].items():
         goal = f"at least {goals[name]}" if name in goals else ""
         yield Row(

@@ -1,8 +1,7 @@
 """How much a loader slows training: a step on batches from memory, and the same step with loaders.
 
-With a GPU: ResNet-50 (defined below, without torchvision) in mixed precision, with batches from three loaders: cuaug on
-the GPU; the same with `load_hint=1`, whose hardware engine decodes alone and leaves the multiprocessors to training;
-and cuaug on the CPU. There is no plot, which needs matplotlib.
+With a GPU: ResNet-50 (defined below, without torchvision) in mixed precision, with batches from cuaug on the GPU,
+and from cuaug on the CPU. There is no plot, which needs matplotlib.
 
 Without a GPU: a small convolutional network on the CPU, with batches from cuaug and its peers. The step and the loader
 share the same cores, so the slowdown shows a loader's processor time; no loader can reach the step from memory.
@@ -122,13 +121,9 @@ class CuaugOnGpu(Cuaug):
     device = "cuda"
 
 
-class CuaugByEngine(CuaugOnGpu):
-    load_hint = 1.0
-
-
 def contenders_on(device: str) -> dict[str, type[Contender]]:
     if device == "cuda":
-        return {MEMORY: InGpuMemory, "cuaug, CUDA": CuaugOnGpu, "cuaug, engine": CuaugByEngine, "cuaug, CPU": Cuaug}
+        return {MEMORY: InGpuMemory, "cuaug, CUDA": CuaugOnGpu, "cuaug, CPU": Cuaug}
     return {MEMORY: InMemory} | {name: CONTENDERS[name] for name in ("cuaug", "dali", "pillow", "opencv")}
 
 

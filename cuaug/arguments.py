@@ -46,13 +46,13 @@ def seconds(name: str, value: Any) -> float | None:
     raise ArgumentError(f"{name} must be a number above 0, or None, not {value!r}")
 
 
-def fraction(name: str, value: Any) -> float | str | None:
-    """A number from 0 to 1, "auto" or None."""
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return value
+def fraction(name: str, value: Any) -> float | None:
+    """A number from 0 to 1, or None."""
+    if value is None:
+        return None
     if _is_number(value) and 0 <= value <= 1:
         return float(value)
-    raise ArgumentError(f"{name} must be a number from 0 to 1, 'auto' or None, not {value!r}")
+    raise ArgumentError(f"{name} must be a number from 0 to 1, or None for the default, not {value!r}")
 
 
 def function(name: str, value: Any) -> Any:

@@ -29,12 +29,11 @@ class DecodeOptions:
         max_bytes: largest number of encoded bytes of a sample. The size is checked before reading where it is known.
         index_bytes: largest size of the JPEG index, which lets crops decode only the blocks they need. It is a file in
             the images' folder, or else in CUAUG_CACHE_DIR, which ranks and later runs share. 0: no index. None: 1/64 of
-            the machine's memory, and 1/10 of the disk's free space; on a GPU no index, as its gain is not measured.
+            the machine's memory, and 1/10 of the disk's free space.
         load_hint: fraction of each batch's JPEGs for the GPU's hardware JPEG decoder, from 0 to 1. CUDA kernels decode
-            the rest and round differently. 0: pixels depend on the file alone. None: 0.65. "auto": the fastest,
-            measured on the first batches, so pixels may differ between runs; `stats()` reports it. GPU only.
-        decode_threads: CPU threads that assist the GPU's decoders. None: half of `threads`, or tuned with
-            `load_hint="auto"`.
+            the rest and round differently. 0: pixels depend on the file alone. None: 1.0, the fastest measured. GPU
+            only.
+        decode_threads: CPU threads that assist the GPU's decoders. None: half of `threads`. GPU only.
         video_decoder: "ffmpeg" decodes clips on the CPU. "nvdec" decodes them on the GPU's video engine, and with
             FFmpeg where that is not possible; it conceals damage (docs/video.md). Not run on a GPU yet. GPU only.
 
@@ -49,7 +48,7 @@ class DecodeOptions:
     max_pixels: int = DEFAULT_MAX_PIXELS
     max_bytes: int = DEFAULT_MAX_BYTES
     index_bytes: int | None = None
-    load_hint: float | Literal["auto"] | None = None
+    load_hint: float | None = None
     decode_threads: int | None = None
     video_decoder: Literal["ffmpeg", "nvdec"] = "ffmpeg"
 

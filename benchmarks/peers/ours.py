@@ -33,7 +33,6 @@ def chain(task: Task) -> list[Any]:
 class Cuaug(Contender):
     name, package, module = "cuaug", "cuaug", "cuaug"
     device: ClassVar[str] = "cpu"
-    load_hint: ClassVar[float | None] = None
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -48,7 +47,6 @@ class Cuaug(Contender):
             last_batch="drop",
             device=self.device,
             threads=task.threads,
-            decode=cuaug.DecodeOptions(load_hint=self.load_hint),
         )
 
     def epoch(self) -> Iterator[Batch]:

@@ -57,7 +57,7 @@ from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
 from cuaug.codec.cuda import CudaDecoder
-from cuaug.codec.decoder_paths import DEFAULT_LOAD_HINT, DecoderPaths, fastest_paths
+from cuaug.codec.decoder_paths import DecoderPaths
 from cuaug.codec.exif import Region
 from cuaug.codec.image import (
     DecodedImage,
@@ -79,7 +79,6 @@ from cuaug.codec.picture import PICTURE_MODES, read_picture
 from cuaug.codec.sniff import MAX_FULL_SCANS, MAX_SCANS, file_format
 
 __all__ = [
-    "DEFAULT_LOAD_HINT",
     "MAX_FULL_SCANS",
     "MAX_SCANS",
     "PICTURE_MODES",
@@ -97,7 +96,6 @@ __all__ = [
     "Region",
     "codec_version",
     "decode_mask",
-    "fastest_paths",
     "file_format",
     "gpu_decodes",
     "jpegs_of",

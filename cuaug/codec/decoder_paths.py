@@ -6,12 +6,9 @@ Huffman codes are read on the CPU or on the GPU) and a lossless one. `benchmarks
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LOAD_HINT", "FASTEST", "DecoderPaths", "fastest_paths"]
-
-#: DALI's default, which replaced 0.9: the slowest batches were slower with 0.9.
-DEFAULT_LOAD_HINT = 0.65
+__all__ = ["DecoderPaths"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class DecoderPaths:
     hybrid_threshold: int | None = None
     cuda_streams: int | None = None
     fancy_upsampling: bool = True
-    load_hint: float = DEFAULT_LOAD_HINT
+    load_hint: float = 1.0
 
     @property
     def options(self) -> str:
@@ -60,17 +57,3 @@ class DecoderPaths:
         With CPU_ONLY alone, nvImageCodec would take the output for host memory.
         """
         return [("GPU_ONLY", 1.0), ("CPU_ONLY", 1.0)]
-
-
-#: The fastest paths by device name, as torch.cuda.get_device_name gives it, each with its figures in a comment:
-#: images/s on the mixed files of benchmarks/gpu_decode.py, beside the default's. Empty: no GPU has been measured.
-FASTEST: dict[str, DecoderPaths] = {}
-
-
-def fastest_paths(device_name: str, *, fancy_upsampling: bool) -> DecoderPaths:
-    """The fastest measured paths of a device, or the default ones, with the user's `fancy_upsampling`.
-
-    Args:
-        device_name: as torch.cuda.get_device_name gives it.
-    """
-    return replace(FASTEST.get(device_name, DecoderPaths()), fancy_upsampling=fancy_upsampling)

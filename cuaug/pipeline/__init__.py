@@ -11,5 +11,4 @@ config.py           settings of a loader; the default number of threads and of p
 thread_pool.py      worker threads
 prefetch.py         batches in progress ahead of the consumer
 buffer_pool.py      memory of batches, reused
-decode_autotune.py  how a GPU splits JPEG decoding, found by measuring
 """

@@ -41,7 +41,7 @@ class BatchConfig:
     stack: bool
     fancy_upsampling: bool
     index_bytes: int | None
-    load_hint: float | str | None
+    load_hint: float | None
     decode_threads: int | None
     prefetch: int
     max_images: int

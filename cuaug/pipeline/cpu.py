@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -15,7 +14,6 @@ from cuaug.codec import (
     DecodeResult,
     EncodedImage,
     EncodedJpeg,
-    JpegIndex,
     Region,
     load_codec,
     thread_decoder,
@@ -35,7 +33,6 @@ from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Images
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
-from cuaug.sources.jpeg_index_file import open_index_file
 
 __all__ = ["CpuPipeline"]
 
@@ -58,9 +55,6 @@ class CpuPipeline(Pipeline):
         super().__init__(config, recorder, threads, **options)
         self.job_type = _CpuJob
         self.buffer_pool = BufferPool(keep=config.prefetch + _EXTRA_BUFFERS)
-        if config.index_bytes != 0:
-            source = config.reader.source
-            self.index = JpegIndex(config.index_bytes, len(source), partial(open_index_file, source))
 
     def start(self, epoch: Epoch, rank_slice: RankSlice) -> Job:
         load_codec()  # here, or else all workers would wait for it

@@ -21,7 +21,6 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, each_tensor
-from cuaug.codec import JpegIndex
 from cuaug.devices.cuda import fork_error
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.pipeline.clips import EncodedClip
@@ -36,7 +35,6 @@ from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.profiling.recorder import Recorder
-from cuaug.sources.jpeg_index_file import open_index_file
 
 __all__ = ["CudaJob", "CudaPipeline"]
 
@@ -52,10 +50,6 @@ class CudaPipeline(Pipeline):
         self.ranges = torch.cuda.nvtx
         self.producer_thread = ThreadPool(1, "cuaug-producer", config.cpus)
         self.producer = CudaProducer(config, recorder, threads, device)
-        # Only on request: whether it pays on a GPU is not measured yet.
-        if config.index_bytes:
-            source = config.reader.source
-            self.index = JpegIndex(config.index_bytes, len(source), partial(open_index_file, source))
 
     @property
     def pools(self) -> list[ThreadPool]:

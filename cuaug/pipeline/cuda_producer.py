@@ -7,7 +7,6 @@ wait for work queued on its stream. Then it decodes, launches the kernels and re
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,16 +17,15 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.cache import DeviceImage
-from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg, fastest_paths
+from cuaug.codec import CudaDecoder, DecodedImage, DecoderPaths, EncodedImage, EncodedJpeg
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.specialize import Specializer
 from cuaug.devices.workspace import ReusedBuffer
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
-from cuaug.pipeline.arena import Arena, Slot
+from cuaug.pipeline.arena import Arena
 from cuaug.pipeline.config import BatchConfig
-from cuaug.pipeline.decode_autotune import DecodeAutotuner
 from cuaug.pipeline.nvdec_pool import NvdecPool
 from cuaug.pipeline.pending import PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.planning import Planned
@@ -56,13 +54,21 @@ class CudaProducer:
         self.staging = StagingPool(device)
         self._config = config
         self._recorder = recorder
-        # With a load hint per device, as measured, unless the user gives one.
-        self._paths = fastest_paths(torch.cuda.get_device_name(device), fancy_upsampling=config.fancy_upsampling)
-        self.autotuner = DecodeAutotuner(config.load_hint, config.decode_threads, threads, self._paths.load_hint)
+        self._paths = DecoderPaths(fancy_upsampling=config.fancy_upsampling)
+        if config.load_hint is not None:
+            self._paths = replace(self._paths, load_hint=config.load_hint)
+        # The other half of the threads reads and parses the next batches meanwhile.
+        self._decode_threads = config.decode_threads or (threads + 1) // 2
         self.specializer = Specializer()
         self.nvdec = NvdecPool(device) if config.video_decoder == "nvdec" else None
         if config.reader.clip_sampler is None:  # no decoder of images is opened for clips
-            self._record_split()
+            given = config.load_hint is not None or config.decode_threads is not None
+            recorder.setup = replace(
+                recorder.setup,
+                load_hint=self._paths.load_hint,
+                decode_threads=self._decode_threads,
+                split_because="as given" if given else "default",
+            )
         self.decoder: CudaDecoder
         self._prepared = False
         self._batches = 0
@@ -78,14 +84,8 @@ class CudaProducer:
         self._arenas = [Arena(self.device, self.stream, CudaEvents(clock), intermediates) for _ in range(_ARENAS)]
         self._prepared = True
 
-    def _record_split(self) -> None:
-        hint, threads = self.autotuner.split
-        self._recorder.setup = replace(
-            self._recorder.setup, load_hint=hint, decode_threads=threads, split_because=self.autotuner.because
-        )
-
     def _open_decoder(self, images: int) -> None:
-        """Opens a decoder for batches of up to `images` images, with the autotuner's split.
+        """Opens a decoder for batches of up to `images` images.
 
         It first closes the last one: two would hold twice the device memory. The caller holds no reference to it.
         """
@@ -93,16 +93,9 @@ class CudaProducer:
             self.stream.synchronize()
             self._max_images = 0  # if opening fails, the next batch opens one
             del self.decoder
-        self._split = split = self.autotuner.split
-        self.decoder = CudaDecoder(
-            self.device.index, replace(self._paths, load_hint=split.load_hint), threads=split.max_num_cpu_threads
-        )
+        self.decoder = CudaDecoder(self.device.index, self._paths, threads=self._decode_threads)
         self.decoder.prime(images, self.stream.cuda_stream)
         self._max_images = images
-
-    def _batch_decoder(self) -> CudaDecoder:
-        """The decoder of the next batch. This is the place for a second one, used in turns."""
-        return self.decoder
 
     def release(self) -> None:
         """Frees the device memory, after all queued work has run."""
@@ -215,9 +208,9 @@ class CudaProducer:
             rows, headers = _select_encoded(items, failed, addresses)
             sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
         for_pillow = np.array([header.for_pillow for header in headers], dtype=bool)
-        decoder = self._batch_decoder()
+        decoder = self.decoder
         slots, addresses[rows] = arena.reserve_slots(np.where(for_pillow, 0, sizes), decoder)
-        results = self._decode(decoder, headers, slots)
+        results = decoder.decode_batch(headers, [slot.wrapped for slot in slots], self.stream.cuda_stream)
         on_gpu = [header.for_gpu for header in headers]
         decoded_by = Counter(gpu=on_gpu.count(True), cpu=on_gpu.count(False))
         for n, lines in decoder.messages.items():
@@ -237,9 +230,6 @@ class CudaProducer:
         if fallbacks:
             name = job.name_at(int(positions[rows[min(fallbacks)]]))
             job.pipeline.messages.warn_fallback(name, len(fallbacks), decoded_by["gpu"], decoder.cause)
-        if not self.autotuner.done:
-            del decoder  # the next one is opened after this one is closed
-            self._autotune(headers)
         uploaded = dict(zip(arrays, arena.uploads.upload(*arrays.values()) if arrays else [], strict=True))
         for i, memory in uploaded.items():
             addresses[i] = memory.data_ptr()
@@ -258,25 +248,6 @@ class CudaProducer:
                 addresses[i] = image.data_ptr()
         self._recorder.add({("decoded_by", name): count for name, count in decoded_by.items() if count})
         return addresses, failed
-
-    def _decode(
-        self, decoder: CudaDecoder, headers: list[EncodedImage], slots: list[Slot]
-    ) -> list[NDArray[np.uint8] | DecodeError | None]:
-        """As `CudaDecoder.decode_batch`. While autotuning, waits for the GPU and measures the time."""
-        start = time.perf_counter()
-        results = decoder.decode_batch(headers, [slot.wrapped for slot in slots], self.stream.cuda_stream)
-        if not self.autotuner.done:
-            self.stream.synchronize()
-            self._seconds = time.perf_counter() - start
-        return results
-
-    def _autotune(self, headers: list[EncodedImage]) -> None:
-        """Adds the time of a decoded batch to the autotuner, and opens the decoder of its next split."""
-        pixels = sum(header.height * header.width for header in headers)
-        self.autotuner.add(self._seconds, len(headers), pixels)
-        if self.autotuner.split != self._split:
-            self._open_decoder(self._max_images)
-        self._record_split()
 
     def _fill_cache(
         self, entries: dict[int, PendingCacheEntry], images: dict[int, torch.Tensor]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import partial
 from typing import Any
 
 from cuaug._runtime.libc import release_freed_memory
@@ -14,6 +15,7 @@ from cuaug.pipeline.job import Job
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
+from cuaug.sources.jpeg_index_file import open_index_file
 
 __all__ = ["Pipeline"]
 
@@ -35,6 +37,9 @@ class Pipeline:
         self.workers = ThreadPool(threads, thread_name, config.cpus)
         self.batch_numbers = itertools.count()
         self.messages = MessageLog()
+        if config.index_bytes != 0:
+            source = config.reader.source
+            self.index = JpegIndex(config.index_bytes, len(source), partial(open_index_file, source))
 
     def with_config(self, config: BatchConfig) -> Pipeline:
         """A pipeline with other settings that shares the threads, the decoders and their memory."""

@@ -54,7 +54,7 @@ class RuntimeConfig:
         prefetch: batches in progress ahead of the consumer's batch.
         threads_because, prefetch_because: the reason for each number.
         load_hint, decode_threads: how a GPU splits JPEG decoding, as in `Loader`; None on the CPU.
-        split_because: the reason for the split: "as given", "default", "autotuned" or "autotuning".
+        split_because: the reason for the split: "as given" or "default".
         sample: "image" or "clip".
         cpus: the CPUs that the threads are bound to; empty: they run on any. `threads_because` says why.
     """

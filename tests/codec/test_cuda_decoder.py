@@ -10,8 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug.codec import CpuDecoder, CudaDecoder, DecoderPaths, fastest_paths, read_header
-from cuaug.codec.decoder_paths import FASTEST
+from cuaug.codec import CpuDecoder, CudaDecoder, DecoderPaths, read_header
 from cuaug.errors import DecodeError
 from tests.codec.images import (
     FORMATS,
@@ -225,16 +224,13 @@ def test_images_for_pillow_need_no_slot(make_decoder):
     assert second is None
 
 
-def test_options_and_measured_paths(monkeypatch):
+def test_options():
     assert DecoderPaths().options == ":fancy_upsampling=1"
     paths = DecoderPaths(True, 0, 4, False, 1.0)
     assert paths.options == (
         ":fancy_upsampling=0 nvjpeg_hw_decoder:force_legacy_batch=1 nvjpeg_cuda_decoder:hybrid_huffman_threshold=0 "
         ":num_cuda_streams=4"
     )
-    monkeypatch.setitem(FASTEST, "NVIDIA X", DecoderPaths(legacy_batch=True, load_hint=0.9))
-    assert fastest_paths("NVIDIA X", fancy_upsampling=False) == DecoderPaths(True, None, None, False, 0.9)
-    assert fastest_paths("NVIDIA Y", fancy_upsampling=True) == DecoderPaths()
 
 
 def test_a_batch_is_one_call(decode):

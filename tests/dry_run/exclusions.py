@@ -21,7 +21,6 @@ EXCLUDED = {
     "tests/cuda/test_decoding.py::test_memory_that_torch_caches": MEMORY,
     "tests/cuda/test_kernels.py": "compares CUDA kernels with the CPU build, which replaces them here",
     "tests/cuda/test_loader.py::test_a_captured_graph_reads_batches": "needs a CUDA graph",
-    "tests/cuda/test_loader.py::test_autotuning_changes_pixels_by_little": DECODER,
     "tests/cuda/test_loader.py::test_no_allocations_after_warm_up": MEMORY,
     "tests/cuda/test_loader.py::test_close_frees_the_memory": MEMORY,
     "tests/cuda/test_loader.py::test_each_loader_has_its_own_stream": "needs streams",

@@ -102,9 +102,9 @@ def test_an_index_gives_the_same_batches(loader_on, monkeypatch, chain):
     assert (totals[2] < 0.8 * np.array(whole)).all(), (totals, whole)
 
 
-def test_a_gpu_has_an_index_only_on_request(loader_on):
+def test_a_gpu_has_an_index_by_default(loader_on):
     source = Bytes(*[noisy_jpeg(200, 300 + i) for i in range(4)])
-    for options, parts in ((None, 0), (DecodeOptions(index_bytes=0), 0), (DecodeOptions(index_bytes=1 << 20), 4)):
+    for options, parts in ((None, 4), (DecodeOptions(index_bytes=0), 0), (DecodeOptions(index_bytes=1 << 20), 4)):
         loader = loader_on(True, source, T.CenterCrop(32), batch_size=4, decode=options)
         list(loader)
         assert loader.stats().parts == parts

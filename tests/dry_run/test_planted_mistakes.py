@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
         r"a consumer on stream 0 does not wait for the copy on stream \d",
     ),
     "the decoder is given stream 0": (
-        (CudaProducer, "_decode"),
+        (CudaProducer, "_decode_batch"),
         [("self.stream.cuda_stream", "0")],
         "decoding: stream 0 is the default stream",
     ),
