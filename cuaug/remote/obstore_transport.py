@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _STATUS = re.compile(r"status code: (\d{3})|HTTP error: .*?\b(\d{3}) ")
 _BUSY = (408, 429)
+# Redirects without a place, without end, and to a place that is no HTTP URL.
+_LOST = re.compile(r"redirect without LOCATION|HTTP error: (error following redirect|builder error)$")
 # fsspec's names of options, and obstore's.
 _OPTION_NAMES = {
     "s3": {
@@ -196,6 +198,6 @@ def _call(url: str, function: Callable[[], T]) -> T:
             raise OSError(reason) from error
         match = _STATUS.search(first)
         status = int(match[1] or match[2]) if match else 0
-        if 300 <= status < 500 and status not in _BUSY:
+        if _LOST.search(first) or (300 <= status < 500 and status not in _BUSY):
             raise OSError(reason) from error
         raise TransientError(reason) from error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cuaug import DecodeError, LoaderError
-from cuaug.remote import ObjectStore
+from cuaug.remote import ObjectStore, object_store
 from cuaug.sources import Remote, RemoteOptions, TarShards
 from tests.codec.memory import peak_bytes
 from tests.loader.pictures import png
@@ -50,7 +50,7 @@ def serving(answer: Callable[[Handler], None], host: str = "127.0.0.1") -> Itera
 
 def head(request: Handler, status: int = 200, **headers: object) -> None:
     request.send_response(status)
-    for name, value in headers.items():
+    for name, value in {**headers, "Connection": "close"}.items():
         request.send_header(name.replace("_", "-"), str(value))
     request.end_headers()
 
@@ -192,6 +192,41 @@ def test_ranges_are_bounded(library, body):
         with pytest.raises(OSError, match=r"gives no byte ranges|Content-Length|no request succeeded|ContentEncoding"):
             store.read(remote, 10, 20)
         assert peak_bytes() - before < 100 << 20
+
+
+@pytest.mark.parametrize("location", [None, "/a.tar", "file:///etc/passwd", "ftp://127.0.0.1/a.tar"])
+def test_redirects_of_ranges_that_lead_nowhere_are_refused_at_once(location):
+    def body(request: Handler) -> None:
+        head(request, 302, Content_Length=0, **({"Location": location} if location else {}))
+
+    with serving(shard(body)) as url:
+        store = ObjectStore()
+        remote = store.open(f"{url}/a.tar")
+        with pytest.raises(OSError, match=r"^cannot read 'http://.*/a\.tar'"):
+            store.read(remote, 10, 20)
+        assert store.repeated == 0
+
+
+def test_a_server_that_answers_other_requests_is_alive(monkeypatch):
+    """Only requests for one object fail until their limit."""
+    monkeypatch.setattr(object_store, "_MAX_WAIT_SECONDS", 3600)  # a dead server would be tried again after it
+    monkeypatch.setattr(object_store.random, "uniform", lambda *_: 3600)  # no request is repeated within the limit
+
+    def body(request: Handler) -> None:
+        if request.path == "/bad.tar":
+            store.read(good, 0, 20)  # answered while this one waits
+            head(request, 503, Content_Length=0)
+        else:
+            head(request, 206, Content_Range="bytes 0-19/1000", ETag='"1"', Content_Length=20)
+            request.wfile.write(bytes(20))
+
+    with serving(shard(body)) as url:
+        store = ObjectStore()
+        good, bad = store.open(f"{url}/good.tar"), store.open(f"{url}/bad.tar")
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"bad.tar', bytes 0 to 20: no request succeeded in"):
+                store.read(bad, 0, 20)
+            assert store.read(good, 0, 20) == bytes(20)
 
 
 @pytest.mark.parametrize("size", [2**63, -1, 10**30, "x"])
