@@ -198,6 +198,20 @@ def test_a_file_that_is_emptied_or_replaced_in_use(path):
         assert_works(path, damaged=True)
 
 
+def test_a_file_that_others_cut_off_in_use_is_written_no_more(path):
+    """Records behind a hole would be lost to all others."""
+    index = open_index(path)
+    assert crops(index) == WANT
+    whole, cut = path.read_bytes(), parse(path.read_bytes())[4].offset
+    os.truncate(path, cut)
+    other = jpeg(100, 200)
+    want = crop(other, REGION, JpegIndex(1 << 24))
+    assert crop(other, REGION, index) in (want, None)
+    assert path.read_bytes() == whole[:cut] and index.stats()[2:] == (0, 1)
+    assert crop(other, REGION, open_index(path)) == want
+    assert len(parse(path.read_bytes())) == 5
+
+
 def test_a_file_that_cannot_be_written(path):
     """Its entries are used; other files have none."""
     before = path.read_bytes()
