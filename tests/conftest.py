@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 
 import pytest
 import torch
@@ -17,6 +18,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Programs that write documents, not tests.
 collect_ignore = ["tools"]
+
+# A shell's background jobs ignore Ctrl-C, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Of loaders that are given none; where there is a GPU they would take it.
 os.environ.setdefault("CUAUG_DEVICE", "cpu")

@@ -63,7 +63,6 @@ _FORK_SERVER = (
     _IMPORTS
     + """
 import json, socket
-signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 _socket = socket.socket(fileno=int(sys.argv[1]))
 while True:
     _body, _files, *_ = socket.recv_fds(_socket, 1 << 16, 2)

@@ -16,10 +16,11 @@ def _server() -> Iterator[S3]:
 
 
 @pytest.fixture
-def s3(_server: S3, tmp_path, monkeypatch) -> S3:
+def s3(_server: S3, tmp_path, monkeypatch) -> Iterator[S3]:
     """The S3 server, without faults and without objects of other tests; an empty cache folder."""
     monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
     vars(_server.faults).update(vars(Faults()))
     for entry in _server.client.list_objects_v2(Bucket="photos").get("Contents", []):
         _server.client.delete_object(Bucket="photos", Key=entry["Key"])
-    return _server
+    yield _server
+    _server.faults.released.set()

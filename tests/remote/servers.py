@@ -29,7 +29,8 @@ class Faults:
     Attributes:
         latency: seconds before each answer.
         share: part of the requests that fail, each by a random fault of `kinds`.
-        stuck: seconds that a request whose path holds `stuck_path` waits.
+        stuck_path: a request whose path holds this text waits until `released`.
+        stuck: number of requests that have waited so.
         seen: requests by method; faults by kind.
         ranges: the Range header of each GET.
     """
@@ -37,8 +38,9 @@ class Faults:
     latency: float = 0.0
     share: float = 0.0
     kinds: tuple[str, ...] = FAULTS
-    stuck: float = 0.0
-    stuck_path: str = "."
+    stuck_path: str = "\0"
+    stuck: int = 0
+    released: threading.Event = field(default_factory=threading.Event)
     seen: Counter[str] = field(default_factory=Counter)
     ranges: list[str] = field(default_factory=list)
     random: random.Random = field(default_factory=lambda: random.Random(5))
@@ -60,7 +62,10 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         if method in ("GET", "HEAD"):
             faults.seen[method] += 1
             faults.ranges += [self.headers["Range"]] if method == "GET" and self.headers["Range"] else []
-            time.sleep(faults.latency + (faults.stuck if faults.stuck_path in self.path else 0))
+            time.sleep(faults.latency)
+            if faults.stuck_path in self.path:
+                faults.stuck += 1
+                faults.released.wait()
             fault = faults.next()
         if fault is not None:
             faults.seen[fault] += 1

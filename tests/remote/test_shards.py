@@ -22,6 +22,7 @@ from tests.loader.native_runs import read
 from tests.loader.test_native_work import finish
 from tests.remote.servers import FAULTS
 from tests.sources.writers import KINDS, samples, write_tar
+from tests.support.waiting import eventually
 
 SHARDS, PER_SHARD = 4, 30
 
@@ -73,12 +74,8 @@ def _digest(batch) -> str:
 
 
 def no_remote_thread_lives() -> bool:
-    end = time.monotonic() + 5
-    while any(thread.name.startswith("cuaug-remote") for thread in threading.enumerate()):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
+    names = lambda: [thread.name for thread in threading.enumerate()]  # noqa: E731
+    return eventually(lambda: not any(name.startswith("cuaug-remote") for name in names()))
 
 
 ORDERS = {
@@ -254,16 +251,18 @@ def test_memory_is_bounded(s3, shards, uploaded):
     source = remote(s3, uploaded, readahead_bytes=40_000)
     ahead = source.read_ahead([np.arange(i, i + 10) for i in range(0, 120, 10)])
     try:
-        time.sleep(0.5)
-        assert 10_000 < ahead.held_bytes <= 40_000
+        assert eventually(lambda: ahead.held_bytes > 10_000)
+        time.sleep(0.3)  # for more
+        assert ahead.held_bytes <= 40_000
         requests = [request for group in ahead._groups for request in group.requests]
         assert 10_000 < sum(len(request.data or b"") for request in requests) <= 40_000
         for index in range(0, 60):
             assert ahead.take(index)
         ahead.finish(6)
         assert all(batch.number >= 6 for batch in ahead._by_batch)
+        assert eventually(lambda: ahead.held_bytes > 10_000)
         time.sleep(0.3)
-        assert 10_000 < ahead.held_bytes <= 40_000
+        assert ahead.held_bytes <= 40_000
     finally:
         ahead.close()
     assert no_remote_thread_lives()
@@ -278,9 +277,7 @@ def test_arrived_samples_are_read_natively(s3, tmp_path):
     opened = source.remote_counts()["requests"]
     ahead = source.read_ahead([order[:4], order[4:]])
     try:
-        end = time.monotonic() + 30
-        while not source.remote_counts()["requests"] > opened and time.monotonic() < end:
-            time.sleep(0.01)
+        assert eventually(lambda: source.remote_counts()["requests"] > opened)
         s3.faults.seen.clear()
         ranges = source.file_ranges(order[:4])
         finish(work := read([None] * 4, ranges=ranges))
@@ -318,15 +315,12 @@ def test_stats_count_requests(s3, shards, uploaded):
 
 
 def test_a_stuck_server_does_not_hold_up_the_loader(s3, uploaded):
-    source = remote(s3, uploaded, timeout_seconds=30)
-    s3.faults.stuck = 20
-    begin = time.monotonic()
+    source = remote(s3, uploaded, timeout_seconds=3600)
+    s3.faults.stuck_path = ".tar"
     loader = Loader(source, Resize((8, 8)), batch_size=8, device="cpu", timeout_seconds=1)
     with pytest.raises(LoaderError, match=r"reading .*train-00.tar/0000.jpg.* has taken"):
         next(iter(loader))
     loader.close()
-    assert time.monotonic() - begin < 6
-    s3.faults.stuck = 0
 
 
 def test_the_cache_makes_later_epochs_free_of_requests(s3, shards, uploaded, tmp_path):

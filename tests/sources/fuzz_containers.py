@@ -32,7 +32,7 @@ from tests.sources.writers import block, example, feature, frame, masked_crc, va
 __all__ = ["run_hdf5", "run_lmdb", "run_tfrecord"]
 
 _LMDB_MUTANTS = 20
-_LMDB_SECONDS = 20
+_LMDB_SECONDS = 100  # to end a hang
 _PAGE = 4096
 # By which liblmdb ends a process, as `Lmdb` documents.
 _DEATHS = {signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV}

@@ -3,9 +3,9 @@
     python -m tests.sources.fuzzer tar --seed 7 --count 20000            a campaign
     python -m tests.sources.fuzzer tar --seed 7 --first 123 --count 1    one case of it again
 
-Each case must end within --deadline seconds and raise only cuaug's errors. Before each case the program writes its
-number to --mark, which names the case that crashed it. At the end it prints as JSON the longest case in seconds and the
-largest memory growth in bytes.
+Each case must raise only cuaug's errors. One that hangs ends the program after --deadline seconds. Before each case the
+program writes its number to --mark, which names the case that crashed it. At the end it prints as JSON the longest case
+in seconds of processor time, with its child processes, and the largest memory growth in bytes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import argparse
 import faulthandler
 import json
 import logging
+import os
 import random
 import shutil
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000, help="cases of each kind")
-    parser.add_argument("--deadline", type=float, default=5.0)
+    parser.add_argument("--deadline", type=float, default=300.0)
     parser.add_argument("--mark", type=Path)
     given = parser.parse_args()
     logging.getLogger("cuaug").setLevel(logging.CRITICAL)
@@ -68,16 +68,21 @@ def main() -> int:
     for kind in given.kinds:
         for number in range(given.first, given.first + given.count):
             if number % _ARM_EVERY == 0 or number == given.first:
-                faulthandler.dump_traceback_later(given.deadline + 2, exit=True)
+                faulthandler.dump_traceback_later(given.deadline, exit=True)
             if given.mark is not None:
                 given.mark.write_text(f"{kind} {number}")
-            began = time.monotonic()
+            began = _processor_seconds()
             if not _run(kind, given.seed, number):
                 return 1
-            longest = max(longest, time.monotonic() - began)
+            longest = max(longest, _processor_seconds() - began)
     faulthandler.cancel_dump_traceback_later()
     print(json.dumps({"longest_seconds": longest, "growth_bytes": peak_bytes() - before}))
     return 0
+
+
+def _processor_seconds() -> float:
+    """Unlike a clock's, a busy machine does not lengthen them much."""
+    return sum(os.times()[:4])
 
 
 def _run(kind: str, seed: int, number: int) -> bool:
