@@ -15,6 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this folder is there as the script's
 
+import gpu_feeds
 import report
 
 from cuaug.devices import specialize
@@ -33,6 +34,7 @@ def main() -> None:
     report.PYTHON += [str(Path(__file__).resolve())]
     with install():
         specialize._kernel = kernel_for_chain
+        gpu_feeds.Dali.device = "cpu"
         if sys.argv[1] == "-m":
             sys.argv[:] = sys.argv[2:]
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -18,6 +18,7 @@
 #   8 memory       a loader while GPU memory is scarce
 #   9 ncu          the kernels under Nsight Compute
 #  10 clips        clips of videos on the GPU and on the CPU, and the conversion of YUV alone
+#  11 dali         files to batches, beside DALI at equal settings; at most four minutes
 # --dry-run: all of it with tiny sizes on the fake GPU (tests/support/fake_gpu.py), where the figures mean nothing.
 #
 # A failing step does not stop the others. A missing tool or peer is named in the summary, and is no failure. The exit
@@ -34,7 +35,7 @@
 # saves a minute per call.
 set -uo pipefail
 
-STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu clips)
+STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu clips dali)
 USAGE="usage: benchmarks/gpu.sh OUT [WHEELS] [--stage ${STAGES[*]}] [--dry-run]"
 ONLY='' DRY=0 PLACES=()
 while (($#)); do
@@ -204,6 +205,13 @@ stage_ncu() {
 stage_clips() {
     bench 480 gpu_clips "--sizes 340x256 --videos 1 --clips 4 --batch-size 2 --threads 2 --epochs 1 --repetitions 1" \
         --data "$TMP/videos"
+}
+stage_dali() {
+    if ! "$PYTHON" -c 'import nvidia.dali' 2>/dev/null; then
+        row gpu_dali 0 skipped "nvidia.dali cannot be imported"
+        return
+    fi
+    bench 240 gpu_dali "--files 16 --batch-size 4 --threads 2 --passes 1 --epochs 1 --fancy-upsampling 0" "${DATA[@]}"
 }
 
 for stage in "${STAGES[@]}"; do

@@ -28,17 +28,18 @@ from gpu_photos import origin, write_files
 from report import PYTHON, gpu_circumstances, spread, write_json
 
 MAX_SECONDS = 20  # no further epoch of a slow variant begins after them
-DALI_LOADS = (0.5, 0.65, 0.8, 0.9)
+LOADS = (0.65, 0.9, 1.0)
 RESULT = "result: "
 
 VARIANTS: dict[str, Callable[[Settings], Feed]] = {
     "cuaug": Cuaug,
     "cuaug without the index": partial(Cuaug, index_bytes=0),
+    **{f"cuaug, {load}": partial(Cuaug, load_hint=load) for load in LOADS[:-1]},  # the last is the default
     "torchvision": partial(Torchvision, kornia=False),
     "torchvision and Kornia": partial(Torchvision, kornia=True),
-    **{f"DALI, {load}": partial(Dali, hw_decoder_load=load, region=False) for load in DALI_LOADS},
+    **{f"DALI, {load}": partial(Dali, hw_decoder_load=load, region=False) for load in LOADS},
     "cuaug with restart markers": partial(Cuaug, index_bytes=0),
-    **{f"DALI by regions, {load}": partial(Dali, hw_decoder_load=load, region=True) for load in DALI_LOADS},
+    **{f"DALI by regions, {load}": partial(Dali, hw_decoder_load=load, region=True) for load in LOADS},
 }
 #: By the start of a variant's name: the modules that it needs.
 NEEDS = {
@@ -99,6 +100,7 @@ def run(variant: str, args: argparse.Namespace) -> dict[str, Any]:
     """
     numbers = {"files": args.files, "passes": args.passes, "epochs": args.epochs}
     numbers |= {"batch-size": args.batch_size, "threads": args.threads}
+    numbers["fancy-upsampling"] = int(args.fancy_upsampling)
     command = [*PYTHON, __file__, "--variant", variant, "--data", str(args.data)]
     for name, value in numbers.items():
         command += [f"--{name}", str(value)]
@@ -129,6 +131,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=4, help="uses of each file per epoch")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--threads", type=int, default=6)
+    parser.add_argument("--fancy-upsampling", type=int, choices=(0, 1), default=1)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--limit", type=float, default=90, help="seconds for a variant")
@@ -136,10 +139,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     paths = write_files(args.data, args.files)
-    with_markers = add_restart_markers(paths, Path(paths[0]).parent.with_name(f"marked-{args.files}"))
     if args.variant:
-        used = with_markers if "restart markers" in args.variant else paths
-        settings = Settings(used * args.passes, args.batch_size, args.threads)
+        if "restart markers" in args.variant:
+            paths = add_restart_markers(paths, Path(paths[0]).parent.with_name(f"marked-{args.files}"))
+        settings = Settings(paths * args.passes, args.batch_size, args.threads, bool(args.fancy_upsampling))
         print(RESULT + json.dumps(measure(args.variant, settings, args.epochs)))
         return
     packages = ["torchvision", "kornia", "nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"]

@@ -31,6 +31,7 @@ class Settings:
     paths: list[str]
     batch_size: int
     threads: int
+    fancy_upsampling: bool = True
 
 
 class Feed(Protocol):
@@ -51,7 +52,7 @@ class Cuaug:
             batch_size=settings.batch_size,
             device="cuda",
             threads=settings.threads,
-            decode=cuaug.DecodeOptions(**decode),
+            decode=cuaug.DecodeOptions(fancy_upsampling=settings.fancy_upsampling, **decode),
             shuffle=True,
             last_batch="drop",
             dtype=torch.float16,
@@ -72,18 +73,21 @@ class Dali:
         region: decode only the crop.
     """
 
+    device = "mixed"  # "cpu" in a dry run, which has no GPU
+
     def __init__(self, settings: Settings, hw_decoder_load: float, region: bool) -> None:
         from nvidia.dali import fn, pipeline_def, types
 
         paths = settings.paths
         crop = {"random_area": [0.08, 1.0], "random_aspect_ratio": [3 / 4, 4 / 3]}
-        decoding = {"device": "mixed", "hw_decoder_load": hw_decoder_load, "jpeg_fancy_upsampling": True}
+        decoding = {"device": self.device, "hw_decoder_load": hw_decoder_load}
+        decoding["jpeg_fancy_upsampling"] = settings.fancy_upsampling
         resizing = {"interp_type": types.DALIInterpType.INTERP_LINEAR, "antialias": True}
 
         @pipeline_def(
             batch_size=settings.batch_size,
             num_threads=settings.threads,
-            device_id=0,
+            device_id=None if self.device == "cpu" else 0,
             seed=0,
             prefetch_queue_depth=3,
             exec_dynamic=True,
@@ -110,7 +114,7 @@ class Dali:
     def epoch(self) -> Iterator[torch.Tensor]:
         for _ in range(self.batches):
             (images,) = self.pipeline.run()
-            yield torch.from_dlpack(images.as_tensor())
+            yield torch.from_dlpack(images.as_tensor()).to("cuda")
 
     def close(self) -> None:
         del self.pipeline

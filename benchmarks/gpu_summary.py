@@ -16,7 +16,19 @@ from typing import Any, NamedTuple
 
 from report import gpu_circumstances, write_json
 
-STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu", "clips")
+STAGES = (
+    "smoke",
+    "tests",
+    "sanitizer",
+    "decode",
+    "kernels",
+    "end-to-end",
+    "training",
+    "memory",
+    "ncu",
+    "clips",
+    "dali",
+)
 FIRST = "crop, flip, normalise"
 
 
@@ -130,6 +142,15 @@ def clips(result: dict[str, Any]) -> Iterator[Row]:
         yield Row(f"YUV to RGB of {conversion['frames']} frames of {size}", figure)
 
 
+def dali(result: dict[str, Any]) -> Iterator[Row]:
+    for row in result["rows"]:
+        yield Row(row["name"], f"{rate(row)}, {row['cpu_us_per_image']['median']:.0f} us CPU/image")
+    for name, error in result["failed"].items():
+        yield Row(name, f"failed: {error.strip().splitlines()[-1][:100]}")
+    for name, reason in result["left_out"].items():
+        yield Row(name, f"left out: {reason}")
+
+
 def left_out(result: dict[str, Any]) -> Iterator[Row]:
     for name, reason in result["left_out"].items():
         yield Row(f"batch on the GPU, {name}, left out", reason)
@@ -146,6 +167,7 @@ READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
     "gpu_memory": [memory],
     "gpu_ncu": [ncu],
     "gpu_clips": [clips],
+    "gpu_dali": [dali],
 }
 
 

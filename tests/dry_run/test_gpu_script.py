@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -15,7 +16,19 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
-STAGES = ("smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "ncu", "clips")
+STAGES = (
+    "smoke",
+    "tests",
+    "sanitizer",
+    "decode",
+    "kernels",
+    "end-to-end",
+    "training",
+    "memory",
+    "ncu",
+    "clips",
+    "dali",
+)
 #: Result -> its fields besides those in COMMON.
 FIELDS = {
     "gpu_smoke": {"epochs", "decoded_by", "photos"},
@@ -29,6 +42,7 @@ FIELDS = {
     "gpu_memory": {"cases"},
     "gpu_ncu": {"launches"},
     "gpu_clips": {"settings", "sizes"},
+    "gpu_dali": {"settings", "rows", "left_out", "failed"},
 } | {f"steps_{stage}": {"stage", "steps"} for stage in STAGES}
 COMMON = {"device", "driver", "commit", "date", "versions"}
 
@@ -52,13 +66,18 @@ def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
     done = run(tmp_path, "--dry-run")
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr
     results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    assert set(results) == set(FIELDS)
+    dali = subprocess.run([sys.executable, "-c", "import nvidia.dali"], capture_output=True).returncode == 0
+    left_out = set() if dali else {"gpu_dali"}
+    assert set(results) == set(FIELDS) - left_out
     for name, result in results.items():
         assert FIELDS[name] | COMMON <= set(result), name
         assert result["device"] in ("fake GPU", "dry run") and result["driver"] == "dry run", name
     for stage in STAGES:
         steps = results[f"steps_{stage}"]["steps"]
-        assert steps and all(step["status"] == "passed" for step in steps), steps
+        assert steps, stage
+        for step in steps:
+            assert step["status"] == ("skipped" if step["name"] in left_out else "passed"), step
+    assert ("gpu_dali: skipped; nvidia.dali cannot be imported" in done.stdout) == (not dali)
     assert {"cuaug", "cuaug without the index", "cuaug with restart markers"} <= set(
         results["gpu_end_to_end"]["variants"]
     )
@@ -104,6 +123,35 @@ def test_the_summary_compares_with_the_goals(benchmarks, tmp_path):
         "at least 1.3: MISSED]",
     ]
     assert any("gpu_kernels.json" in line and "is incomplete" in line for line in lines)
+
+
+def test_the_table_beside_dali_has_equal_settings(benchmarks, monkeypatch, tmp_path):
+    """Runs for which no time is left are named, as are failures."""
+    import gpu_dali
+    import gpu_summary
+
+    runs = []
+
+    def run(variant, args):
+        runs.append((variant, args.threads, args.fancy_upsampling))
+        if variant == "DALI, 0.9":
+            raise RuntimeError("no pipeline")
+        return {"images_per_second": spread_of(100.0), "cpu_us_per_image": spread_of(10.0)}
+
+    monkeypatch.setattr(gpu_dali.gpu_end_to_end, "run", run)
+    monkeypatch.setattr(gpu_dali.gpu_end_to_end, "missing", lambda variant: "")
+    out = tmp_path / "gpu_dali.json"
+    arguments = ["gpu_dali.py", "--data", str(tmp_path), "--files", "1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit, match=r"DALI, 0\.9, 6 threads, fancy upsampling"):
+        gpu_dali.main()
+    assert set(runs) == set(itertools.product(gpu_dali.VARIANTS, (6, 16), (0, 1)))
+    lines = list(gpu_summary.table([tmp_path]))
+    assert any("DALI, 1.0, 16 threads, plain upsampling" in line and "100 images/s" in line for line in lines)
+    assert any("DALI, 0.9, 16 threads, plain upsampling" in line and "no pipeline" in line for line in lines)
+    monkeypatch.setattr(sys, "argv", [*arguments, "--seconds", "-1"])
+    gpu_dali.main()
+    assert set(json.loads(out.read_text())["left_out"].values()) == {"no time left"} and len(runs) == 28
 
 
 def spread_of(value: float) -> dict[str, float]:

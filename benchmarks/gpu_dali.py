@@ -1,0 +1,73 @@
+"""cuaug beside DALI at equal settings: JPEG files to float16 batches on the GPU, by threads and chroma upsampling.
+
+Both decode with the same share of the hardware engine (`load_hint`, `hw_decoder_load`), the same number of threads, and
+with or without fancy upsampling. Each run is a process of its own, as in `gpu_end_to_end.py`. The settings that matter
+most come first; runs for which no time is left are named in the result.
+
+    python benchmarks/gpu_dali.py --out benchmarks/results/gpu_dali.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gpu_end_to_end
+from gpu_photos import origin, write_files
+from report import gpu_circumstances, write_json
+
+VARIANTS = ("cuaug", "DALI, 1.0", "DALI, 0.9", "DALI, 0.65", "cuaug without the index", "cuaug, 0.9", "cuaug, 0.65")
+
+
+def settings_of(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
+    """One run after the other, as arguments of `gpu_end_to_end.run`."""
+    for variant, threads, fancy in itertools.product(VARIANTS, args.threads, args.fancy_upsampling):
+        run = {"variant": variant, "threads": threads, "fancy_upsampling": fancy}
+        yield argparse.Namespace(**vars(args) | run)
+
+
+def main() -> None:
+    begin = time.monotonic()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
+    parser.add_argument("--files", type=int, default=2048)
+    parser.add_argument("--passes", type=int, default=4, help="uses of each file per epoch")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--threads", type=int, nargs="+", default=[6, 16])
+    parser.add_argument("--fancy-upsampling", type=int, nargs="+", choices=(0, 1), default=[1, 0])
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=30, help="seconds for a run")
+    parser.add_argument("--seconds", type=float, default=200, help="no further run begins after them")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+    write_files(args.data, args.files)
+    result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"])
+    result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
+    result |= {"photos": origin(), "rows": [], "left_out": {}, "failed": {}}
+    for run in settings_of(args):
+        name = f"{run.variant}, {run.threads} threads, {'fancy' if run.fancy_upsampling else 'plain'} upsampling"
+        if reason := gpu_end_to_end.missing(run.variant):
+            result["left_out"][name] = reason
+        elif time.monotonic() - begin > args.seconds:
+            result["left_out"][name] = "no time left"
+        else:
+            print(name, flush=True)
+            try:
+                result["rows"].append({"name": name, **gpu_end_to_end.run(run.variant, run)})
+            except RuntimeError as error:
+                result["failed"][name] = str(error)
+                print(f"  failed: {error}", flush=True)
+        if args.out:  # after each run, in case the benchmark is interrupted
+            write_json(args.out, result)
+    for name, reason in result["left_out"].items():
+        print(f"{name} is left out: {reason}")
+    if result["failed"]:
+        raise SystemExit(f"failed: {', '.join(result['failed'])}")
+
+
+if __name__ == "__main__":
+    main()
