@@ -34,6 +34,8 @@ class DecodeOptions:
             the rest and round differently. 0: pixels depend on the file alone. None: 1.0, the fastest measured. GPU
             only.
         decode_threads: CPU threads that assist the GPU's decoders. None: half of `threads`. GPU only.
+        decoder: "auto": our kernels decode sequential JPEGs, with the CPU's bits, and nvImageCodec the other ones.
+            "nvimgcodec" decodes all. `stats().decoded_by` tells which did. GPU only.
         video_decoder: "ffmpeg" decodes clips on the CPU. "nvdec" decodes them on the GPU's video engine, and with
             FFmpeg where that is not possible; it conceals damage (docs/video.md). Not run on a GPU yet. GPU only.
 
@@ -50,6 +52,7 @@ class DecodeOptions:
     index_bytes: int | None = None
     load_hint: float | None = None
     decode_threads: int | None = None
+    decoder: Literal["auto", "nvimgcodec"] = "auto"
     video_decoder: Literal["ffmpeg", "nvdec"] = "ffmpeg"
 
     def __post_init__(self) -> None:
@@ -62,6 +65,7 @@ class DecodeOptions:
             "max_bytes": integer("max_bytes", self.max_bytes, 1),
             "index_bytes": None if self.index_bytes is None else integer("index_bytes", self.index_bytes, 0),
             "load_hint": fraction("load_hint", self.load_hint),
+            "decoder": one_of("decoder", self.decoder, ("auto", "nvimgcodec")),
             "video_decoder": one_of("video_decoder", self.video_decoder, ("ffmpeg", "nvdec")),
         }
         if self.decode_threads is not None:

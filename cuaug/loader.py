@@ -207,6 +207,7 @@ class Loader(DataLoaderAttributes):
             index_bytes=options.index_bytes,
             load_hint=options.load_hint,
             decode_threads=options.decode_threads,
+            decoder=options.decoder,
             prefetch=self.prefetch,
             cpus=self._runtime.cpus,
             max_pixels=options.max_pixels,

@@ -3,6 +3,7 @@
 | file                                                      | `CpuDecoder` | `CudaDecoder`             |
 |-----------------------------------------------------------|--------------|---------------------------|
 | gray or YCbCr JPEG or MPO                                 | nvImageCodec | nvImageCodec, on the GPU  |
+|   sequential, for a `Loader` on a GPU                     |              | our kernels, on the GPU   |
 | PNG or WebP, upright, one frame                           | nvImageCodec | nvImageCodec, on the CPU  |
 | TIFF, JPEG 2000, BMP, PPM/PGM/PBM, GIF, AVIF              | Pillow       | Pillow                    |
 | CMYK or RGB JPEG; animated or EXIF-rotated PNG or WebP    | Pillow       | Pillow                    |
@@ -43,6 +44,7 @@ picture.py         images that are not 8-bit RGB: PNG, TIFF and NPY as stored, o
 tiff_pixels.py     TIFF samples as stored
 loss.py            information that a file loses in 8 bits
 tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
+device_jpegs.py    what our kernels (kernels/core/decode_jpeg.h) decode of a batch's JPEGs
 jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG
 jpeg_index.py      the JPEG index: entry points, in a file that processes share
 exif.py            EXIF orientation of pixels and regions
@@ -56,8 +58,9 @@ from __future__ import annotations
 from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
-from cuaug.codec.cuda import CudaDecoder
+from cuaug.codec.cuda import CpuFallback, CudaDecoder
 from cuaug.codec.decoder_paths import DecoderPaths
+from cuaug.codec.device_jpegs import DeviceJpegs, DevicePlan, memory_bound
 from cuaug.codec.exif import Region
 from cuaug.codec.image import (
     DecodedImage,
@@ -84,10 +87,13 @@ __all__ = [
     "PICTURE_MODES",
     "SPARE_BYTES",
     "CpuDecoder",
+    "CpuFallback",
     "CudaDecoder",
     "DecodeResult",
     "DecodedImage",
     "DecoderPaths",
+    "DeviceJpegs",
+    "DevicePlan",
     "EncodedImage",
     "EncodedJpeg",
     "JpegIndex",
@@ -101,6 +107,7 @@ __all__ = [
     "jpegs_of",
     "load_codec",
     "mask_array",
+    "memory_bound",
     "nv",
     "open_jpegs",
     "pil_to_rgb8",

@@ -1,4 +1,4 @@
-"""`CudaDecoder`: decodes a batch at a time into device memory."""
+"""`CudaDecoder`: decodes a batch at a time into device memory. `CpuFallback`: the images that a GPU leaves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,38 @@ from cuaug.codec.decoder_paths import DecoderPaths
 from cuaug.codec.image import EncodedImage
 from cuaug.errors import DecodeError
 
-__all__ = ["CudaDecoder"]
+__all__ = ["CpuFallback", "CudaDecoder"]
 
 _AMPLE_BYTES = 2 << 30
 """With more free device memory, a failure to decode is not for lack of it."""
+
+
+class CpuFallback:
+    """Decodes on the CPU what a GPU does not, with the pixels of `CpuDecoder`.
+
+    Args:
+        fancy_upsampling: as for `CpuDecoder`.
+        threads: that decode at once; they start on first use.
+    """
+
+    def __init__(self, *, fancy_upsampling: bool, threads: int) -> None:
+        self._fancy_upsampling = fancy_upsampling
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-fallback")
+
+    def decode(self, images: Sequence[EncodedImage]) -> list[tuple[np.ndarray | DecodeError, list[str]]]:
+        """Per image: (h, w, 3) uint8 or the error, and the lines that the image libraries printed."""
+        return list(self._pool.map(self._decode, images))
+
+    def _decode(self, image: EncodedImage) -> tuple[np.ndarray | DecodeError, list[str]]:
+        if not image.for_gpu:
+            return image.decode_with_pillow()
+        decoder = thread_decoder(self._fancy_upsampling)
+        outcome: np.ndarray | DecodeError
+        try:
+            outcome = decoder.decode_new(image)
+        except DecodeError as error:
+            outcome = error.with_traceback(None)  # its frames hold the image
+        return outcome, decoder.lines
 
 
 class CudaDecoder:
@@ -48,7 +76,7 @@ class CudaDecoder:
         self.cause = ""
         self._empty_cache_below = _AMPLE_BYTES
         self._stored_params, self._displayed_params = decode_params(False), decode_params(True)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts threads on first use
+        self._fallback = CpuFallback(fancy_upsampling=self._paths.fancy_upsampling, threads=threads)
 
     def _open(self, backends: Sequence[tuple[str, float]]) -> Any:
         import torch
@@ -171,7 +199,7 @@ class CudaDecoder:
         """The outcomes of `decode_batch`, once the images at `positions` are decoded on the CPU."""
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(images)
         self.messages, self.fallbacks = {}, []
-        decoded = self._pool.map(self._decode_one_on_cpu, [images[i] for i in positions])
+        decoded = self._fallback.decode([images[i] for i in positions])
         for i, (outcome, lines) in zip(positions, decoded, strict=True):
             outcomes[i] = outcome
             if lines:
@@ -179,14 +207,3 @@ class CudaDecoder:
             if images[i].for_gpu and not isinstance(outcome, DecodeError):
                 self.fallbacks.append(i)
         return outcomes
-
-    def _decode_one_on_cpu(self, image: EncodedImage) -> tuple[np.ndarray | DecodeError, list[str]]:
-        if not image.for_gpu:
-            return image.decode_with_pillow()
-        decoder = thread_decoder(self._paths.fancy_upsampling)
-        outcome: np.ndarray | DecodeError
-        try:
-            outcome = decoder.decode_new(image)
-        except DecodeError as error:
-            outcome = error.with_traceback(None)  # its frames hold the image
-        return outcome, decoder.lines

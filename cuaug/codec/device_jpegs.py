@@ -20,6 +20,7 @@ class DevicePlan(NamedTuple):
     Attributes:
         images, blocks, tiles, sets: how many images, thread blocks that decode, tiles, sets of Huffman tables.
         images_at, blocks_at, tiles_at, definitions_at: where their tables begin.
+        statuses_at: where the N statuses begin, (N,) int32: 0 unless an image is damaged.
         upload_bytes: the part of the memory to copy to the device.
         sample_bytes, target_bytes, lookup_bytes: device memory for samples, pixels and Huffman look-up tables.
     """
@@ -32,6 +33,7 @@ class DevicePlan(NamedTuple):
     blocks_at: int
     tiles_at: int
     definitions_at: int
+    statuses_at: int
     upload_bytes: int
     sample_bytes: int
     target_bytes: int
@@ -74,7 +76,7 @@ class DeviceJpegs:
             (n,) whether the kernels decode it; if not, another decoder has to.
         """
         added = np.zeros(len(numbers), dtype=np.bool_)
-        handle = None if index is None else index.handle_for(rows)
+        handle = None if index is None else index.handle
         library.cuaug_device_batch_add(
             self._handle, address(numbers), address(rows), len(numbers), handle, address(added)
         )
@@ -92,18 +94,17 @@ class DeviceJpegs:
             raise MemoryError("there is no memory to plan a batch of JPEGs")
         return DevicePlan(*plan.tolist())
 
-    def finish(self, upload: int, samples: int, targets: int, lookups: int, statuses: int) -> NDArray[np.uint64]:
+    def finish(self, upload: int, samples: int, targets: int, lookups: int) -> NDArray[np.uint64]:
         """Writes the tables of the planned batch for the device.
 
         Args:
             upload: the address that the memory is copied to.
             samples, targets, lookups: addresses of the memory that `plan` sized.
-            statuses: address of N int32, zeros.
 
         Returns:
             (N,) address of each image's region, packed [h, w, 3] as displayed; 0 for those not added.
         """
-        addresses = np.array([upload, samples, targets, lookups, statuses], dtype=np.uint64)
+        addresses = np.array([upload, samples, targets, lookups], dtype=np.uint64)
         images = np.zeros(self._count, dtype=np.uint64)
         library.cuaug_device_batch_finish(self._handle, address(addresses), address(images))
         return images

@@ -13,7 +13,7 @@ NVRTC compiles the kernels, CuPy launches them; memory and streams are torch's. 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.devices.kernel_loading import Kernels, convert_kernel, kernels, shared_memory_limit
 from cuaug.devices.specialize import Specializer
+from cuaug.devices.streams import LaunchStream
 from cuaug.devices.tiles import Launch, plan_launches
 from cuaug.devices.workspace import (
     Workspace,
@@ -77,12 +78,6 @@ def pci_addresses() -> list[str]:
     from cupy.cuda import runtime
 
     return [runtime.deviceGetPCIBusId(number) for number in range(torch.cuda.device_count())]
-
-
-class _Stream(NamedTuple):
-    """A stream as CuPy's launcher reads it."""
-
-    ptr: int
 
 
 def count_fills(compiled: CompiledPlan) -> int:
@@ -156,7 +151,7 @@ class CudaExecutor:
         if count_fills(compiled):
             statistics_at = workspace.zeros(8 * compiled.statistics)
 
-        stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
+        stream = LaunchStream(torch.cuda.current_stream(device).cuda_stream)
         with torch.cuda.device(device):
             for conversion, passes in zip(conversions, launches, strict=True):
                 if conversion is not None:

@@ -22,7 +22,8 @@ from cuaug._runtime.fork import fork_safe_lock
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 
-__all__ = ["Kernels", "convert_kernel", "kernels", "load_functions", "shared_memory_limit"]
+__all__ = ["JpegKernels", "Kernels", "convert_kernel", "jpeg_kernels", "kernels", "load_functions"]
+__all__ += ["shared_memory_limit"]
 
 
 class Kernels(NamedTuple):
@@ -32,10 +33,18 @@ class Kernels(NamedTuple):
     resample: Any
 
 
-# By device index. Entries are never replaced: unloading a module would unload kernels that are still queued.
-_kernels: dict[int, Kernels] = {}
-_convert_kernels: dict[int, Any] = {}
-_kernels_lock = fork_safe_lock()
+class JpegKernels(NamedTuple):
+    """The entry points of kernels/cuda/decode_jpeg.cu, which documents them."""
+
+    build_lookups: Any
+    decode_jpeg: Any
+    color_jpeg: Any
+
+
+# By device index and first name. Entries are never replaced: unloading a module would unload kernels that are still
+# queued.
+_loaded: dict[tuple[int, str], list[Any]] = {}
+_loaded_lock = fork_safe_lock()
 
 _CONVERT_ONLY = ("CUAUG_ONLY_CONVERT_YUV",)
 
@@ -46,28 +55,35 @@ def kernels(device_index: int) -> Kernels:
     Raises:
         DeviceError: CuPy or NVRTC is missing, or the kernels do not compile or load there.
     """
-    with _kernels_lock:
-        if device_index not in _kernels:
-            _kernels[device_index] = Kernels(*_load(device_index, (), Kernels._fields))
-        return _kernels[device_index]
+    return Kernels(*_load_once(device_index, "augment", Kernels._fields))
 
 
 def convert_kernel(device_index: int) -> Any:
     """`convert_yuv` (kernels/cuda/convert_yuv.h), which only clips need. As `kernels`, also in its errors."""
-    with _kernels_lock:
-        if device_index not in _convert_kernels:
-            (_convert_kernels[device_index],) = _load(device_index, _CONVERT_ONLY, ["convert_yuv"])
-        return _convert_kernels[device_index]
+    (function,) = _load_once(device_index, "augment", ("convert_yuv",), _CONVERT_ONLY)
+    return function
 
 
-def _load(device_index: int, defines: Sequence[str], names: Sequence[str]) -> list[Any]:
-    try:
-        major, minor = torch.cuda.get_device_capability(device_index)
-        return load_functions(nvrtc.cached(f"{major}{minor}", defines), names, device_index)
-    except DeviceError:
-        raise
-    except (RuntimeError, OSError) as error:  # torch's, CuPy's of the driver or the runtime, or no temporary file
-        raise DeviceError(f"the kernels do not load on CUDA device {device_index}: {error}") from error
+def jpeg_kernels(device_index: int) -> JpegKernels:
+    """The kernels that decode JPEGs. As `kernels`, also in its errors."""
+    return JpegKernels(*_load_once(device_index, "decode_jpeg", JpegKernels._fields))
+
+
+def _load_once(device_index: int, program: str, names: Sequence[str], defines: Sequence[str] = ()) -> list[Any]:
+    with _loaded_lock:
+        if (functions := _loaded.get((device_index, names[0]))) is None:
+            try:
+                major, minor = torch.cuda.get_device_capability(device_index)
+                functions = load_functions(nvrtc.cached(f"{major}{minor}", defines, program), names, device_index)
+            except DeviceError:
+                raise
+            except (
+                RuntimeError,
+                OSError,
+            ) as error:  # torch's, CuPy's, or no temporary file
+                raise DeviceError(f"the kernels do not load on CUDA device {device_index}: {error}") from error
+            _loaded[device_index, names[0]] = functions
+        return functions
 
 
 def load_functions(code: bytes, names: Sequence[str], device_index: int) -> list[Any]:
@@ -89,7 +105,7 @@ def load_functions(code: bytes, names: Sequence[str], device_index: int) -> list
         module = RawModule(path=str(path))
         functions = [module.get_function(name) for name in names]  # loads the file now; launches do not read it
         for function in functions:
-            function.max_dynamic_shared_size_bytes = shared_memory_limit(device_index)
+            function.max_dynamic_shared_size_bytes = shared_memory_limit(device_index) - function.shared_size_bytes
         return functions
 
 

@@ -71,47 +71,49 @@ def register_limits(defines: Sequence[str]) -> list[int]:
     return [64, 80, 128] if defines else [128]
 
 
-def sources() -> tuple[str, dict[str, str]]:
-    """The text of cuda/augment.cu, and its headers by name: the contract, core/ and cuda/."""
+def sources(program: str = "augment") -> tuple[str, dict[str, str]]:
+    """The text of a program, kernels/cuda/<program>.cu, and its headers by name: the contracts, core/ and cuda/."""
     paths = sorted(path for pattern in _HEADERS for path in KERNEL_DIRECTORY.glob(pattern))
     headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in paths}
-    return (KERNEL_DIRECTORY / "cuda" / "augment.cu").read_text(), headers
+    return (KERNEL_DIRECTORY / "cuda" / f"{program}.cu").read_text(), headers
 
 
-def compile(arch: int | str, defines: Sequence[str] = ()) -> tuple[bytes, str]:
+def compile(arch: int | str, defines: Sequence[str] = (), program: str = "augment") -> tuple[bytes, str]:
     """Machine code (a cubin) or PTX for compute capability `arch`, and the compiler's log.
 
-    `defines` are macros of kernels/cuda/augment.cu and kernels/core/signature.h.
+    Args:
+        defines: macros of kernels/cuda/augment.cu and kernels/core/signature.h.
+        program: of kernels/cuda/.
 
     Raises:
         DeviceError: as of `code_target`, or the kernels do not compile.
     """
     nvrtc, target = _nvrtc(), code_target(arch)
     try:
-        return compile_program(nvrtc, *sources(), options(target, defines), register_limits(defines))
+        return compile_program(nvrtc, *sources(program), options(target, defines), register_limits(defines))
     except RuntimeError as error:
         raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}") from error
 
 
-def cached(arch: int | str, defines: Sequence[str] = ()) -> bytes:
-    """The code of `compile(arch, defines)`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
+def cached(arch: int | str, defines: Sequence[str] = (), program: str = "augment") -> bytes:
+    """The code of `compile`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
 
     Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
     sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
     have written is not loaded (cuaug/_runtime/disk.py).
     """
-    code = read_cached(arch, defines)
+    code = read_cached(arch, defines, program)
     if code is None:
-        code, _ = compile(arch, defines)
-        write_cached(arch, defines, code)
+        code, _ = compile(arch, defines, program)
+        write_cached(arch, defines, code, program)
     return code
 
 
-def read_cached(arch: int | str, defines: Sequence[str]) -> bytes | None:
-    """The code of `compile(arch, defines)` from the disk; None if it is not there."""
+def read_cached(arch: int | str, defines: Sequence[str], program: str = "augment") -> bytes | None:
+    """The code of `compile` from the disk; None if it is not there."""
     try:
         with cache_directory(make=False) as directory:
-            kept = directory.read(_file_name(arch, defines), limit=_MAX_BYTES)
+            kept = directory.read(_file_name(arch, defines, program), limit=_MAX_BYTES)
         code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
         return code if hashlib.sha256(code).digest() == digest else None
     except UntrustedError as error:  # nothing else would reveal foreign machine code
@@ -121,24 +123,24 @@ def read_cached(arch: int | str, defines: Sequence[str]) -> bytes | None:
     return None
 
 
-def write_cached(arch: int | str, defines: Sequence[str], code: bytes) -> None:
-    """Keeps the code of `compile(arch, defines)` for `read_cached`."""
+def write_cached(arch: int | str, defines: Sequence[str], code: bytes, program: str = "augment") -> None:
+    """Keeps the code of `compile` for `read_cached`."""
     with (  # without a writable, trusted disk every process compiles
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
-        directory.atomic_write(_file_name(arch, defines), mode=0o644) as file,
+        directory.atomic_write(_file_name(arch, defines, program), mode=0o644) as file,
     ):
         file.write(code + hashlib.sha256(code).digest())
 
 
-def _file_name(arch: int | str, defines: Sequence[str]) -> str:
-    text, headers = sources()
+def _file_name(arch: int | str, defines: Sequence[str], program: str) -> str:
+    text, headers = sources(program)
     target = code_target(arch)
     version = ".".join(map(str, _nvrtc().getVersion()))
     limits = map(str, register_limits(defines))
     recipe = "\0".join([text, *headers.values(), *options(target, defines), *limits, version])
     suffix = "cubin" if target.startswith("sm_") else "ptx"
-    return f"augment-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
+    return f"{program}-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
 
 
 def _nvrtc() -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["compile_program", "make_request"]
 
-_NAME = "cuda/augment.cu"
+_NAME = "cuda/program.cu"
 
 
 def compile_program(

@@ -7,11 +7,18 @@ for a graph capture, may get the stream that a loader decodes on.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["acquire"]
+__all__ = ["LaunchStream", "acquire"]
+
+
+class LaunchStream(NamedTuple):
+    """A stream as CuPy's launcher reads it."""
+
+    ptr: int
+
 
 # By device index. Streams are never destroyed: torch's allocator keeps memory by the stream that used it.
 _unused: dict[int, list[int]] = {}

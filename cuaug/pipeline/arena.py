@@ -1,22 +1,22 @@
-"""Device memory of the batches in progress: a slot per decoded image, and workspaces for uploads and kernels."""
+"""Device memory of the batches in progress: for our JPEG kernels, slots for nvImageCodec, and workspaces."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.codec import CudaDecoder
+from cuaug.codec import CudaDecoder, DevicePlan
 from cuaug.devices.workspace import ReusedBuffer, Workspace
 from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch
 from cuaug.profiling.cuda_events import CudaEvents
 
-__all__ = ["Arena", "Slot"]
+__all__ = ["Arena", "JpegMemory", "Scratch", "Slot"]
 
 # A slot larger than this, grown by one giant image, is freed after its batch.
 _MAX_KEPT_BYTES = 3 * (21 << 20)
@@ -40,38 +40,77 @@ class Slot:
         return self.memory.data_ptr(), 3 * pixels
 
 
+class Scratch:
+    """Device memory that arenas of one stream share: each batch's kernels have read it before the next one's write."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.intermediates, self.jpegs = ReusedBuffer(device=device), ReusedBuffer(device=device)
+
+
+class JpegMemory(NamedTuple):
+    """(n,) uint8 each: what is uploaded of a batch's JPEGs; samples, pixels and Huffman tables of the kernels."""
+
+    upload: torch.Tensor
+    samples: torch.Tensor
+    targets: torch.Tensor
+    lookups: torch.Tensor
+
+
 class Arena:
     """The memory of one batch in progress.
 
     Attributes:
+        device, stream: of the memory.
         slots: for decoded images, the largest first.
         addresses, capacities: (n,) of the slots; capacities in bytes.
         uploads: workspace for images that Pillow decoded.
-        work: workspace for the kernels; arenas of one stream share its `intermediates`.
+        work: workspace for the kernels.
         shrunken: images that were scaled down for a cache, by row.
+        settled: event that passes once the JPEG kernels have run and their statuses are on the CPU.
         free: event that passes once nothing uses the arena.
         times: times of the GPU's work.
     """
 
-    def __init__(
-        self, device: torch.device, stream: torch.cuda.Stream, times: CudaEvents, intermediates: ReusedBuffer
-    ) -> None:
-        self._device, self._stream, self.times = device, stream, times
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream, times: CudaEvents, scratch: Scratch) -> None:
+        self.device, self.stream, self.times, self._scratch = device, stream, times, scratch
         self.slots: list[Slot] = []
         self.addresses: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self.uploads, self.work = Workspace(device), Workspace(device, intermediates)
-        self._pixels = ReusedBuffer(device=device)
+        self.uploads, self.work = Workspace(device), Workspace(device, scratch.intermediates)
+        self._pixels, self._jpegs = ReusedBuffer(device=device), ReusedBuffer(device=device)
+        self._statuses = ReusedBuffer(pin_memory=True)
+        self._later: list[torch.Tensor] = []
         self._pinned: list[torch.Tensor] = []
         self.shrunken: dict[int, torch.Tensor] = {}
-        self.free = torch.cuda.Event(blocking=True)  # waiting for it sleeps instead of spinning
+        # Waiting for them sleeps instead of spinning.
+        self.settled, self.free = torch.cuda.Event(blocking=True), torch.cuda.Event(blocking=True)
 
     def begin(self, staged: StagedBatch | StagedClips) -> None:
         """Begins a batch, once `free` has passed: gives back the last batch's pinned memory, and keeps this batch's."""
         for memory in self._pinned:
             staged.pool.give_back(memory)
         self._pinned = staged.take_memory()
+        self._later.clear()
         self.shrunken.clear()
+
+    def jpeg_memory(self, plan: DevicePlan) -> JpegMemory:
+        """Memory for the JPEGs of a batch; the upload is valid until the arena's next batch."""
+        sizes = [-(-size // _ALIGN) * _ALIGN for size in (plan.sample_bytes, plan.target_bytes, plan.lookup_bytes)]
+        scratch = self._scratch.jpegs.get(sum(sizes)).split(sizes)
+        return JpegMemory(self._jpegs.get(plan.upload_bytes), *scratch)
+
+    def copy_statuses(self, upload: torch.Tensor, start: int, count: int) -> torch.Tensor:
+        """Queues the copy of the statuses in `upload`, (count,) int32, to pinned memory; `settled` passes after it."""
+        statuses = self._statuses.get(4 * count)
+        statuses.copy_(upload[start : start + 4 * count], non_blocking=True)
+        self.settled.record(self.stream)
+        return statuses.view(torch.int32)
+
+    def upload_more(self, arrays: Sequence[NDArray[np.uint8]]) -> list[torch.Tensor]:
+        """Uploads further images, by a copy each that the CPU waits for."""
+        uploaded = [torch.from_numpy(array.reshape(-1)).to(self.device) for array in arrays]
+        self._later += uploaded
+        return uploaded
 
     def upload_pixels(self, staged: StagedBatch) -> torch.Tensor | None:
         """Uploads the images that arrive decoded, by one copy on the current stream: (n,) uint8; None without any."""
@@ -93,7 +132,7 @@ class Arena:
         """
         n = len(sizes)
         if (missing := n - len(self.slots)) > 0:
-            self.slots += [Slot(self._device, self._stream) for _ in range(missing)]
+            self.slots += [Slot(self.device, self.stream) for _ in range(missing)]
             self.addresses = np.pad(self.addresses, (0, missing))
             self.capacities = np.pad(self.capacities, (0, missing))
         order = (-sizes).argsort(kind="stable")
@@ -105,6 +144,6 @@ class Arena:
             self.addresses[k], self.capacities[k] = self.slots[k].reallocate(int(needed[k]), decoder)
         if unfit_slots:
             # Earlier work on this stream may still use memory from torch's allocator; the decoder might not wait.
-            self._stream.synchronize()
+            self.stream.synchronize()
         ranks = order.argsort()
         return [self.slots[k] for k in ranks.tolist()], self.addresses[ranks]

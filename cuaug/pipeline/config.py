@@ -52,6 +52,7 @@ class BatchConfig:
     uploads_labels: bool = True
     time_axis: int = 1
     cpus: frozenset[int] = frozenset()
+    decoder: str = "auto"
     video_decoder: str = "ffmpeg"
 
     def __post_init__(self) -> None:

@@ -71,7 +71,14 @@ class CudaJob(Job):
             self._run_clips(positions, cast(list[EncodedClip], items), planned)
             return
         with self._recorder.at("plan", self.number):
-            staged = self._staged = StagedBatch(items, planned, self.pipeline.producer.staging, self.pipeline.index)
+            staged = self._staged = StagedBatch(
+                items,
+                planned,
+                self.pipeline.producer.staging,
+                self.pipeline.index,
+                by_kernels=self.config.decoder == "auto",
+                fancy_upsampling=self.config.fancy_upsampling,
+            )
 
         def stage(task: range) -> None:
             with self._recorder.at("parse", batch=self.number) as clock:

@@ -7,29 +7,24 @@ wait for work queued on its stream. Then it decodes, launches the kernels and re
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.cache import DeviceImage
-from cuaug.codec import CudaDecoder, DecodedImage, DecoderPaths, EncodedImage, EncodedJpeg
+from cuaug.codec import CpuFallback, CudaDecoder, DecoderPaths
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.specialize import Specializer
-from cuaug.devices.workspace import ReusedBuffer
-from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
-from cuaug.pipeline.arena import Arena
+from cuaug.pipeline.arena import Arena, Scratch
 from cuaug.pipeline.config import BatchConfig
+from cuaug.pipeline.cuda_decoding import BatchDecoding
 from cuaug.pipeline.nvdec_pool import NvdecPool
-from cuaug.pipeline.pending import PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.planning import Planned
-from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Images
 from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch, StagingPool
@@ -43,7 +38,6 @@ __all__ = ["CudaProducer"]
 
 # The decoder fills one arena while the kernels read the other.
 _ARENAS = 2
-_ENCODED = {EncodedImage, EncodedJpeg}
 
 
 class CudaProducer:
@@ -59,6 +53,7 @@ class CudaProducer:
             self._paths = replace(self._paths, load_hint=config.load_hint)
         # The other half of the threads reads and parses the next batches meanwhile.
         self._decode_threads = config.decode_threads or (threads + 1) // 2
+        self._fallback = CpuFallback(fancy_upsampling=config.fancy_upsampling, threads=self._decode_threads)
         self.specializer = Specializer()
         self.nvdec = NvdecPool(device) if config.video_decoder == "nvdec" else None
         if config.reader.clip_sampler is None:  # no decoder of images is opened for clips
@@ -80,22 +75,26 @@ class CudaProducer:
         torch.cuda.set_device(self.device)
         self.stream = streams.acquire(self.device)
         clock = CudaClock(self._recorder, self.stream)
-        intermediates = ReusedBuffer(device=self.device)
-        self._arenas = [Arena(self.device, self.stream, CudaEvents(clock), intermediates) for _ in range(_ARENAS)]
+        scratch = Scratch(self.device)
+        self._arenas = [Arena(self.device, self.stream, CudaEvents(clock), scratch) for _ in range(_ARENAS)]
         self._prepared = True
 
-    def _open_decoder(self, images: int) -> None:
-        """Opens a decoder for batches of up to `images` images.
+    def _open_decoder(self, images: int) -> CudaDecoder:
+        """nvImageCodec's decoder, for batches of up to `images` images.
 
-        It first closes the last one: two would hold twice the device memory. The caller holds no reference to it.
+        The first batch that needs it opens it; a larger one, after the user edited the chain, opens another. That first
+        closes the last one: two would hold twice the device memory.
         """
-        if self._max_images:
-            self.stream.synchronize()
-            self._max_images = 0  # if opening fails, the next batch opens one
-            del self.decoder
-        self.decoder = CudaDecoder(self.device.index, self._paths, threads=self._decode_threads)
-        self.decoder.prime(images, self.stream.cuda_stream)
-        self._max_images = images
+        images = max(images, self._config.max_images)
+        if images > self._max_images:
+            if self._max_images:
+                self.stream.synchronize()
+                self._max_images = 0  # if opening fails, the next batch opens one
+                del self.decoder
+            self.decoder = CudaDecoder(self.device.index, self._paths, threads=self._decode_threads)
+            self.decoder.prime(images, self.stream.cuda_stream)
+            self._max_images = images
+        return self.decoder
 
     def release(self) -> None:
         """Frees the device memory, after all queued work has run."""
@@ -114,15 +113,26 @@ class CudaProducer:
     def produce(self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, planned: Planned) -> None:
         """Decodes and augments a batch of images."""
         self._prepare()
-        if (max_images := max(len(staged.items), self._config.max_images)) > self._max_images:
-            self._open_decoder(max_images)  # the first batch, or the user edited the chain, which now mixes more images
         with self._begin_batch(job, staged) as (arena, clock):
             clock.at("decode")
-            addresses, failed = self._decode_batch(job, positions, staged, arena)
-            addresses -= staged.offsets
+            decoding = BatchDecoding(job, positions, staged, arena, self._fallback)
+            decoding.launch_kernels()
+            decoding.decode_others(lambda: self._open_decoder(len(staged.items)))
+            if decoding.entries:  # the cache keeps no damaged image
+                decoding.replace_damaged()
+                decoding.fill_cache()
             clock.at("augment")
             arena.times.decoded()
-            outputs = self._augment(planned, arena, addresses, staged.pitches, failed)
+
+            def augment() -> list[torch.Tensor]:
+                sources = decoding.addresses - staged.offsets
+                return self._augment(planned, arena, sources, staged.pitches, decoding.failed)
+
+            outputs = augment()
+            if decoding.replace_damaged():  # rarely: so the GPU decodes while the CPU prepares the launches
+                self.stream.synchronize()  # the workspace is still read
+                outputs = augment()
+            self._recorder.add({("decoded_by", name): count for name, count in decoding.decoded_by.items() if count})
         self._finish_batch(job, positions, planned, outputs)
 
     def produce_clips(self, job: CudaJob, positions: NDArray[np.int64], staged: StagedClips, planned: Planned) -> None:
@@ -190,102 +200,3 @@ class CudaProducer:
             job.track_batch(job.pipeline.producer_thread)
             images = Images(outputs, planned.stacks.views)
             job.finish_run(images.of_loader(planned, job.config.layout), positions)
-
-    def _decode_batch(
-        self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, arena: Arena
-    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        """Decodes or uploads all images. Returns (N,) addresses of (height, width, 3) uint8, and (N,) failed."""
-        items = staged.items
-        addresses: NDArray[np.uint64] = np.zeros(len(items), dtype=np.uint64)
-        failed = np.isin(positions, list(job.errors))  # samples whose targets failed are not decoded
-        pixels = arena.upload_pixels(staged)
-        if pixels is not None:
-            addresses[staged.pixel_rows] = staged.pixel_starts + np.uint64(pixels.data_ptr())
-        arrays: dict[int, NDArray[np.uint8]] = {}
-        if all_encoded := not failed.any() and set(map(type, items)) <= _ENCODED:  # the common case
-            rows, headers, sizes = np.arange(len(items)), cast(list[EncodedImage], items), staged.sizes
-        else:
-            rows, headers = _select_encoded(items, failed, addresses)
-            sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
-        for_pillow = np.array([header.for_pillow for header in headers], dtype=bool)
-        decoder = self.decoder
-        slots, addresses[rows] = arena.reserve_slots(np.where(for_pillow, 0, sizes), decoder)
-        results = decoder.decode_batch(headers, [slot.wrapped for slot in slots], self.stream.cuda_stream)
-        on_gpu = [header.for_gpu for header in headers]
-        decoded_by = Counter(gpu=on_gpu.count(True), cpu=on_gpu.count(False))
-        for n, lines in decoder.messages.items():
-            job.warn(int(positions[rows[n]]), lines)
-        fallbacks = set(decoder.fallbacks)
-        for n, result in enumerate(results):
-            if result is None:
-                continue
-            i = int(rows[n])
-            decoded_by["gpu" if on_gpu[n] else "cpu"] -= 1
-            if isinstance(result, DecodeError):
-                job.add_error(int(positions[i]), result)
-                failed[i] = True
-            else:
-                decoded_by["cpu_fallback" if n in fallbacks else "pillow"] += 1
-                arrays[i] = result
-        if fallbacks:
-            name = job.name_at(int(positions[rows[min(fallbacks)]]))
-            job.pipeline.messages.warn_fallback(name, len(fallbacks), decoded_by["gpu"], decoder.cause)
-        uploaded = dict(zip(arrays, arena.uploads.upload(*arrays.values()) if arrays else [], strict=True))
-        for i, memory in uploaded.items():
-            addresses[i] = memory.data_ptr()
-        if not all_encoded:
-            origin = job.config.reader.origin_of_decoded
-            others = set(np.flatnonzero(~failed).tolist()) - set(rows.tolist())
-            decoded_by += Counter("source" if isinstance(items[i], PendingCacheEntry) else origin for i in others)
-            entries = {i: item for i, item in enumerate(items) if isinstance(item, PendingCacheEntry) and not failed[i]}
-            memories = {i: slot.memory for i, slot in zip(rows.tolist(), slots, strict=True)} | uploaded
-            if pixels is not None:
-                starts = zip(staged.pixel_rows.tolist(), staged.pixel_starts.tolist(), strict=True)
-                memories |= {i: pixels[start:] for i, start in starts}
-            images = {i: _image_view(memories[i], item.encoded) for i, item in entries.items()}
-            arena.shrunken = self._fill_cache(entries, images) if entries else {}
-            for i, image in arena.shrunken.items():
-                addresses[i] = image.data_ptr()
-        self._recorder.add({("decoded_by", name): count for name, count in decoded_by.items() if count})
-        return addresses, failed
-
-    def _fill_cache(
-        self, entries: dict[int, PendingCacheEntry], images: dict[int, torch.Tensor]
-    ) -> dict[int, torch.Tensor]:
-        """Scales decoded images to their cached sizes, caches and returns them, by row."""
-        shrinking = {i: entry for i, entry in entries.items() if entry.shrinks}
-        cached = {i: images[i] for i in entries}
-        if shrinking:
-            sizes = [entry.height * entry.width * 3 for entry in shrinking.values()]
-            outputs = torch.empty((len(shrinking), max(sizes)), dtype=torch.uint8, device=self.device)
-            addresses = np.array([images[i].data_ptr() for i in shrinking], dtype=np.uint64)
-            CudaExecutor(plan_shrinking(list(shrinking.values()))).run(addresses, outputs)
-            for (i, entry), output, size in zip(shrinking.items(), outputs, sizes, strict=True):
-                cached[i] = output[:size].view(entry.height, entry.width, 3)
-        cache = self._config.reader.decoded
-        assert cache is not None
-        cache.put_from_device({entry.index: cached[i] for i, entry in entries.items()})
-        return cached
-
-
-def _select_encoded(
-    items: list[Item], failed: NDArray[np.bool_], addresses: NDArray[np.uint64]
-) -> tuple[NDArray[np.int64], list[EncodedImage]]:
-    """The rows and headers to decode. Enters images that are on the device in `addresses`."""
-    rows, headers = [], []
-    for i, item in enumerate(items):
-        if failed[i]:
-            continue
-        image = item.encoded if isinstance(item, PendingCacheEntry) else item
-        if isinstance(image, EncodedImage):
-            rows.append(i)
-            headers.append(image)
-        elif isinstance(image, DeviceImage):
-            addresses[i] = image.tensor.data_ptr()
-    return np.array(rows, dtype=np.int64), headers
-
-
-def _image_view(memory: torch.Tensor | None, image: EncodedImage | DecodedImage) -> torch.Tensor:
-    """(height, width, 3): the image at the start of a slot's memory."""
-    assert memory is not None
-    return memory.view(-1)[: image.height * image.width * 3].view(image.height, image.width, 3)

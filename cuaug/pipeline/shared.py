@@ -84,6 +84,7 @@ def call_config(
         index_bytes=0,
         load_hint=options.load_hint,
         decode_threads=options.decode_threads,
+        decoder=options.decoder,
         prefetch=1,
         max_pixels=options.max_pixels,
         max_images=max_images,

@@ -259,13 +259,13 @@ struct DeviceJpeg {
 // Sizes in bytes, counts, and offsets in the batch's memory.
 struct DevicePlan {
     int64_t images, blocks, tiles, sets;
-    int64_t images_at, blocks_at, tiles_at, definitions_at;
+    int64_t images_at, blocks_at, tiles_at, definitions_at, statuses_at;
     int64_t upload_bytes, sample_bytes, target_bytes, lookup_bytes;
 };
 
 // Device addresses: the copy of the batch's memory, and what `plan` sized.
 struct DeviceAddresses {
-    uint64_t upload, samples, targets, lookups, statuses;
+    uint64_t upload, samples, targets, lookups;
 };
 
 class DeviceBatch {
@@ -273,13 +273,9 @@ class DeviceBatch {
     DeviceBatch(uint8_t* memory, int64_t capacity, int64_t images, bool fancy)
         : jpegs(size_t(images)), memory(memory), capacity(capacity), fancy(fancy) {}
 
-    // Bytes of the batch's memory that suffice for a file and its part of the tables.
+    // Bytes of the batch's memory that suffice for a file and its part of the tables, whichever side is the height.
     static int64_t bound(int64_t size, int64_t height, int64_t width) {
-        const int64_t rows = ceil_div(height, 8), segments = (rows + 1) * (ceil_div(width, MIN_DISTANCE_PIXELS) + 2);
-        const int64_t tiles = ceil_div(height, COLOR_TILE_HEIGHT) * (width / COLOR_TILE_WIDTH + 2);
-        const int64_t blocks = segments / SEGMENTS_PER_BLOCK + 1;
-        return round_to_16(size + 2 * rows + DATA_PADDING) + int64_t(sizeof(JpegImage) + sizeof(HuffmanDefinitions)) +
-               int64_t(sizeof(JpegSegment)) * segments + int64_t(sizeof(JpegWork)) * (tiles + blocks) + 64;
+        return std::max(stored_bound(size, height, width), stored_bound(size, width, height));
     }
 
     // Returns the offset of `bytes` bytes in the batch's memory; -1 if they do not fit.
@@ -346,6 +342,10 @@ class DeviceBatch {
         plan.blocks_at = reserve(plan.blocks * int64_t(sizeof(JpegWork)));
         plan.tiles_at = reserve(plan.tiles * int64_t(sizeof(JpegWork)));
         plan.definitions_at = reserve(plan.sets * int64_t(sizeof(HuffmanDefinitions)));
+        plan.statuses_at = reserve(4 * int64_t(jpegs.size()));
+        const int64_t offsets[] = {plan.images_at, plan.blocks_at, plan.tiles_at, plan.definitions_at, plan.statuses_at};
+        if (*std::min_element(offsets, offsets + 5) < 0) throw std::bad_alloc();
+        memset(memory + plan.statuses_at, 0, 4 * jpegs.size());
         plan.upload_bytes = used;
         return last_plan = plan;
     }
@@ -365,7 +365,7 @@ class DeviceBatch {
             image->segments = addresses.upload + uint64_t(jpeg.segments_at);
             image->lookups = addresses.lookups + uint64_t(jpeg.set) * sizeof(HuffmanLookups);
             image->target += targets[i];
-            image->status = addresses.statuses + 4 * i;
+            image->status = addresses.upload + uint64_t(last_plan.statuses_at) + 4 * i;
             uint64_t samples = addresses.samples + uint64_t(jpeg.samples_at);
             for (int c = 0; c < image->components; ++c)
                 image->component[c].samples = samples, samples += uint64_t(jpeg.sample_bytes(c));
@@ -379,6 +379,14 @@ class DeviceBatch {
     }
 
   private:
+    static int64_t stored_bound(int64_t size, int64_t height, int64_t width) {
+        const int64_t rows = ceil_div(height, 8), segments = (rows + 1) * (ceil_div(width, MIN_DISTANCE_PIXELS) + 2);
+        const int64_t tiles = ceil_div(height, COLOR_TILE_HEIGHT) * (width / COLOR_TILE_WIDTH + 2);
+        const int64_t blocks = segments / SEGMENTS_PER_BLOCK + 1;
+        return round_to_16(size + 3 * rows + DATA_PADDING) + int64_t(sizeof(JpegImage) + sizeof(HuffmanDefinitions)) +
+               int64_t(sizeof(JpegSegment)) * segments + int64_t(sizeof(JpegWork)) * (tiles + blocks) + 128;
+    }
+
     // Copies the segments and the data that they need.
     bool store(const unsigned char* data, const SegmentList& list, int64_t limit, DeviceJpeg& jpeg) {
         const int64_t segment_bytes = int64_t(list.segments.size() * sizeof(JpegSegment));
@@ -460,7 +468,7 @@ EXPORT int64_t cuaug_device_batch_reserve(void* batch, int64_t bytes) {
     return static_cast<DeviceBatch*>(batch)->reserve(bytes);
 }
 
-// plan: receives a `DevicePlan`. Returns 0; 1 without memory.
+// plan: receives a `DevicePlan`. Returns 0; 1 without memory, or if the batch's is too small.
 EXPORT int32_t cuaug_device_batch_plan(void* batch, void* plan) {
     try {
         *static_cast<DevicePlan*>(plan) = static_cast<DeviceBatch*>(batch)->plan();

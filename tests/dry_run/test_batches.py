@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import cuaug
+from cuaug import DecodeOptions
 from cuaug import transforms as T
 from cuaug._runtime.placement import Placement
 from cuaug.batch import each_tensor
@@ -79,12 +80,18 @@ def test_the_consumers_stream_waits_for_every_batch(loader_on, image_files, fake
     assert memories(batches) == consumer.recorded
 
 
-def test_the_gpu_decodes_jpegs(loader_on, tmp_path):
+@pytest.mark.parametrize("decoder", ["auto", "nvimgcodec"])
+def test_the_gpu_decodes_jpegs(loader_on, tmp_path, decoder):
     for name in ("a.jpg", "b.jpg", "c.png"):
         Image.new("RGB", (30, 20)).save(tmp_path / name)
-    loader = loader_on(True, [str(tmp_path / name) for name in ("a.jpg", "b.jpg", "c.png")], CHAIN)
+    loader = loader_on(
+        True,
+        [str(tmp_path / name) for name in ("a.jpg", "b.jpg", "c.png")],
+        CHAIN,
+        decode=DecodeOptions(decoder=decoder),
+    )
     list(loader)
-    assert loader.stats().decoded_by == {"gpu": 2, "cpu": 1}
+    assert loader.stats().decoded_by == {"kernels" if decoder == "auto" else "gpu": 2, "cpu": 1}
 
 
 @pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16))], ids=["one of a batch", "all of a batch"])

@@ -245,7 +245,7 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     ),
     "the conversion is queued on the default stream": (
         (cuda.CudaExecutor, "run"),
-        [("shared_mem=0, stream=stream", "shared_mem=0, stream=_Stream(0)")],
+        [("shared_mem=0, stream=stream", "shared_mem=0, stream=LaunchStream(0)")],
         "a conversion is not on torch's current stream",
     ),
     "the conversion is launched with another device current": (

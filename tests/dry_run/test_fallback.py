@@ -93,7 +93,7 @@ def files(tmp_path):
     return paths
 
 
-OPTIONS = {"batch_size": 8, "decode": DecodeOptions(load_hint=0)}
+OPTIONS = {"batch_size": 8, "decode": DecodeOptions(load_hint=0, decoder="nvimgcodec")}
 
 
 def warnings_of(caplog: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""JPEG crops by restart markers on the CUDA pipeline: fewer decoded pixels, the same images."""
+"""JPEG crops on the CUDA pipeline, by restart markers and by an index: fewer decoded pixels, the same images."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_crops_give_the_same_batches(loader_on, jpegs, monkeypatch, chain):
         "batch_size": 5,
         "shuffle": True,
         "seed": 2,
-        "decode": DecodeOptions(index_bytes=0),
-    }  # restart markers alone
+        "decode": DecodeOptions(index_bytes=0, decoder="nvimgcodec"),  # restart markers alone
+    }
     gpu, cpu = (loader_on(device, jpegs, chain, **options) for device in (True, False))
     for _ in range(3):
         for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):
@@ -88,7 +88,12 @@ def test_an_index_gives_the_same_batches(loader_on, monkeypatch, chain):
 
     monkeypatch.setattr(FakeDecoder, "decode_batch", recorded)
     files = [jpeg(240, 320, kind, 98, orientation=i % 8 + 1) for i, kind in enumerate([*MCU] * 2)]
-    options = {"batch_size": 5, "shuffle": True, "seed": 2, "decode": DecodeOptions(index_bytes=1 << 20)}
+    options = {
+        "batch_size": 5,
+        "shuffle": True,
+        "seed": 2,
+        "decode": DecodeOptions(index_bytes=1 << 20, decoder="nvimgcodec"),
+    }
     gpu, cpu = (loader_on(device, Bytes(*files), chain, **options) for device in (True, False))
     totals = []
     for _ in range(3):
@@ -110,6 +115,45 @@ def test_a_gpu_has_an_index_by_default(loader_on):
         assert loader.stats().parts == parts
         loader.close()
         assert loader._pipeline.index is None
+
+
+@CHAINS
+@pytest.mark.parametrize("interval", [0, 2])
+def test_our_kernels_give_the_same_batches(loader_on, fake, interval, chain):
+    """By restart markers, or by an index; one launch of each kernel a batch."""
+    kinds = [kind for kind in [*MCU] * 2 for _ in range(2)]
+    files = [
+        jpeg(150 + 3 * i, 200 - 2 * i, kind, 90, interval=interval, orientation=i % 8 + 1)
+        for i, kind in enumerate(kinds)
+    ]
+    options = {"batch_size": 5, "shuffle": True, "seed": 2}
+    gpu, cpu = (loader_on(device, Bytes(*files), chain, **options) for device in (True, False))
+    for _ in range(2):
+        for got, want in zip(gpu, cpu, strict=True):
+            assert got.labels.tolist() == want.labels.tolist()
+            assert_same(got.images, want.images)
+    batches = 2 * -(-len(files) // 5)
+    assert set(gpu.stats().decoded_by) == {"kernels"} and gpu.stats().parts > 0
+    assert fake.jpegs.launches == dict.fromkeys(("build_lookups", "decode_jpeg", "color_jpeg"), batches)
+    assert not FakeDecoder.created, "nvImageCodec's decoder takes device memory"
+
+
+@pytest.mark.parametrize("cache", [None, "decoded"])
+def test_what_the_kernels_find_damaged_is_decoded_on_the_cpu(loader_on, caplog, cache):
+    """A restart interval that does not end at its marker. The CPU's decoder has the last word: pixels or an error."""
+    files = [jpeg(120, 160, interval=3) for _ in range(6)]
+    for i in (1, 4):
+        middle = len(files[i]) // 2 + 3 * i
+        files[i] = files[i][:middle] + bytes(8) + files[i][middle + 8 :]
+    options = {"batch_size": 3, "on_error": "skip", "cache": cache}
+    gpu, cpu = (loader_on(device, Bytes(*files), CHAIN, **options) for device in (True, False))
+    for _ in range(2):
+        for got, want in zip(gpu, cpu, strict=True):
+            assert got.labels.tolist() == want.labels.tolist()
+            assert_same(got.images, want.images)
+    times = 1 if cache else 2
+    assert gpu.stats().decoded_by["cpu_fallback"] == 2 * times and gpu.stats().decoded_by["kernels"] == 4 * times
+    assert sum("the GPU did not decode this JPEG, and the CPU did" in text for text in caplog.messages) == 1
 
 
 def test_a_decoded_cache_keeps_whole_images(loader_on, jpegs):

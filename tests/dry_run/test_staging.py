@@ -31,7 +31,7 @@ from tests.support.run_plans import assert_same
 
 COUNT = 24
 VIEWS = [T.CenterCrop(40), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
-INDEX = DecodeOptions(index_bytes=1 << 20)
+INDEX = DecodeOptions(index_bytes=1 << 20, decoder="nvimgcodec")
 
 
 def files() -> list[bytes]:

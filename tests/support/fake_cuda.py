@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +18,9 @@ import torch
 
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder, DecoderPaths
-from cuaug.devices import cuda, kernel_loading, nvrtc, specialize, streams, tiles, workspace
+from cuaug.devices import cuda, jpeg, kernel_loading, nvrtc, specialize, streams, tiles, workspace
 from cuaug.errors import DecodeError
-from cuaug.pipeline import arena, cuda_producer, label_upload, staging
+from cuaug.pipeline import arena, cuda_decoding, cuda_producer, label_upload, staging
 from cuaug.pipeline import cuda as pipeline
 from cuaug.plan.layout import SAMPLE, YUV_IMAGE
 from cuaug.profiling import cuda_events
@@ -173,6 +174,36 @@ class FakeConversion:
         library.cuaug_convert_yuv(BEST_ISA, images.ctypes.data, len(images))
 
 
+class FakeJpegKernels:
+    """Runs the kernels of cuda/decode_jpeg.cu with the CPU build, and counts the launches by name."""
+
+    THREADS: ClassVar[dict[str, int]] = {"build_lookups": 128, "decode_jpeg": 128, "color_jpeg": 256}
+
+    def __init__(self) -> None:
+        self.launches: Counter[str] = Counter()
+
+    def run(self, name: str, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
+        driver().check_device("a launch")
+        queue = driver().find_stream(stream.ptr, "a launch")
+        assert queue is driver().current_stream(driver().gpu), "a launch is not on torch's current stream"
+        assert [type(a) for a in arguments] == [np.uint64] * 2 and shared_mem == 0
+        assert block == (self.THREADS[name], 1, 1) and 0 < grid[0] < 2**31
+        self.launches[name] += 1
+        first, second = map(int, arguments)
+        for address in (first, second):
+            driver().check_order(address, queue, "a launch")
+        queue.work.append("launch")
+        for address in (first, second):
+            driver().use(address, queue)
+        if name == "build_lookups":
+            assert grid[1:] == (4, 1)
+            library.cuaug_build_lookups(first, grid[0], second)
+        else:
+            assert grid[1:] == (1, 1)
+            run = library.cuaug_decode_jpegs if name == "decode_jpeg" else library.cuaug_color_jpegs
+            run(first, second, grid[0])
+
+
 def planes_of(image: Any, y: int) -> list[int]:
     """Addresses that conversion reads for row y, in each plane."""
     addresses = [int(image["y"]) + int(y) * int(image["y_pitch"])]
@@ -185,7 +216,7 @@ def planes_of(image: Any, y: int) -> list[int]:
 class FakeFunction:
     """In place of CuPy's RawKernel: checks the shared memory, records its name, and runs a fake kernel."""
 
-    max_dynamic_shared_size_bytes = DEFAULT_SHARED_BYTES
+    max_dynamic_shared_size_bytes, shared_size_bytes = DEFAULT_SHARED_BYTES, 0
 
     def __init__(self, fake: SimpleNamespace, name: str) -> None:
         self.fake, self.name = fake, name
@@ -194,6 +225,9 @@ class FakeFunction:
         limit = self.max_dynamic_shared_size_bytes
         assert shared_mem <= limit <= MAX_SHARED_BYTES, f"{shared_mem} bytes of shared memory, but {limit} are granted"
         self.fake.entries.append(self.name)
+        if self.name in FakeJpegKernels.THREADS:
+            self.fake.jpegs.run(self.name, grid, block, arguments, shared_mem=shared_mem, stream=stream)
+            return
         kernel = self.fake.conversion if self.name == "convert_yuv" else self.fake.kernel
         kernel(grid, block, arguments, shared_mem=shared_mem, stream=stream)
 
@@ -294,24 +328,26 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
         fake_torch: None: a new one.
 
     Returns:
-        `torch`, `kernel`, `conversion`, and `entries` (names of launched entry points).
+        `torch`, `kernel`, `conversion`, `jpegs`, and `entries` (names of launched entry points).
     """
     import cupy
 
-    kernels = {"kernel": FakeKernel(), "conversion": FakeConversion(), "entries": []}
+    kernels = {"kernel": FakeKernel(), "conversion": FakeConversion(), "jpegs": FakeJpegKernels(), "entries": []}
     fake = SimpleNamespace(torch=fake_torch or FakeTorch(), **kernels)
-    on_devices = cuda, kernel_loading, specialize, workspace
-    for module in (*on_devices, pipeline, cuda_producer, arena, label_upload, cuda_events, staging):
+    on_devices = cuda, jpeg, kernel_loading, specialize, workspace
+    for module in (*on_devices, pipeline, cuda_producer, cuda_decoding, arena, label_upload, cuda_events, staging):
         replace(module, "torch", fake.torch)
     fake.torch.replace_copies(replace)
     for name in ("kernels", "convert_kernel"):
         replace(cuda, name, load_on(fake.torch.driver.gpu, getattr(cuda, name)))
-    for name in ("_kernels", "_convert_kernels"):
-        replace(kernel_loading, name, {})
+    replace(jpeg, "jpeg_kernels", load_on(fake.torch.driver.gpu, jpeg.jpeg_kernels))
+    replace(kernel_loading, "_loaded", {})
     for name in ("_functions", "_code"):
         replace(specialize, name, {})
-    replace(nvrtc, "cached", lambda arch, defines=(): MACHINE_CODE)
-    replace(nvrtc, "read_cached", lambda arch, defines: MACHINE_CODE)  # kernels for chains are compiled already
+    replace(nvrtc, "cached", lambda arch, defines=(), program="": MACHINE_CODE)
+    replace(
+        nvrtc, "read_cached", lambda arch, defines, program="": MACHINE_CODE
+    )  # kernels for chains are compiled already
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
