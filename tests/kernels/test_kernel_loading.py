@@ -18,6 +18,7 @@ from cuaug.errors import DeviceError
 cupy = pytest.importorskip("cupy")
 
 LIMIT = 99 << 10
+STATIC = 100  # bytes of shared memory that a kernel declares
 
 
 class RecordingModule:
@@ -34,7 +35,7 @@ class RecordingModule:
 
 class RecordingFunction(SimpleNamespace):
     def __init__(self, module: RecordingModule, name: str) -> None:
-        super().__init__(module=module, name=name, device=current_device[-1], granted=[])
+        super().__init__(module=module, name=name, device=current_device[-1], granted=[], shared_size_bytes=STATIC)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "max_dynamic_shared_size_bytes":
@@ -56,9 +57,8 @@ def device(index: int) -> Any:
 def gpus(monkeypatch):
     cuda = SimpleNamespace(device=device, get_device_capability=lambda index: (9, index))
     monkeypatch.setattr(kernel_loading, "torch", SimpleNamespace(cuda=cuda))
-    monkeypatch.setattr(kernel_loading, "_kernels", {})
-    monkeypatch.setattr(kernel_loading, "_convert_kernels", {})
-    monkeypatch.setattr(nvrtc, "cached", lambda arch, defines: f"code for {arch} {defines}".encode())
+    monkeypatch.setattr(kernel_loading, "_loaded", {})
+    monkeypatch.setattr(nvrtc, "cached", lambda arch, defines, program: f"{program} for {arch} {defines}".encode())
 
 
 def test_kernels_are_loaded_on_their_device(gpus, monkeypatch):
@@ -67,25 +67,28 @@ def test_kernels_are_loaded_on_their_device(gpus, monkeypatch):
     monkeypatch.setattr(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, index: LIMIT + index)
     for index in (1, 0):
         loaded = kernel_loading.kernels(index)
-        assert kernel_loading.kernels(index) is loaded
-        code = f"code for 9{index} ()".encode()
+        assert kernel_loading.kernels(index) == loaded
+        code = f"augment for 9{index} ()".encode()
         assert [function.name for function in loaded] == ["augment", "resample"]
         for function in loaded:
             assert function.device == function.module.device == index
-            assert function.granted == [(index, LIMIT + index)]
+            assert function.granted == [(index, LIMIT + index - STATIC)]
             assert function.module.code == code
             assert function.module.path.name == hashlib.sha256(code).hexdigest()
             assert not function.module.path.parent.exists()
     assert current_device == [0]
 
 
-def test_the_conversion_of_videos_is_a_program_of_its_own(gpus, monkeypatch):
+def test_the_conversion_of_videos_and_jpegs_are_programs_of_their_own(gpus, monkeypatch):
     monkeypatch.setattr(cupy, "RawModule", RecordingModule)
     monkeypatch.setattr(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, index: LIMIT)
     loaded = kernel_loading.convert_kernel(1)
-    assert kernel_loading.convert_kernel(1) is loaded and not kernel_loading._kernels
+    assert kernel_loading.convert_kernel(1) is loaded and len(kernel_loading._loaded) == 1
     assert loaded.name == "convert_yuv" and loaded.device == 1
-    assert loaded.module.code == b"code for 91 ('CUAUG_ONLY_CONVERT_YUV',)"
+    assert loaded.module.code == b"augment for 91 ('CUAUG_ONLY_CONVERT_YUV',)"
+    jpegs = kernel_loading.jpeg_kernels(1)
+    assert [function.name for function in jpegs] == ["build_lookups", "decode_jpeg", "color_jpeg"]
+    assert jpegs.decode_jpeg.module.code == b"decode_jpeg for 91 ()"
 
 
 def test_code_that_cupy_does_not_load_is_a_device_error(gpus):
@@ -115,17 +118,16 @@ def test_raw_kernels_launch_on_the_stream_that_they_are_given():
     assert (options["shared_mem"], options["stream"]) == (6, 7)
 
 
-def test_concurrent_threads_load_one_module(monkeypatch):
+def test_concurrent_threads_load_one_module(gpus, monkeypatch):
     """A second module would replace the first, which would be unloaded while its kernels are queued."""
     loads = []
 
-    def slowly(device_index: int, defines: Any, names: Any) -> list[object]:
+    def slowly(code: bytes, names: Any, device_index: int) -> list[object]:
         loads.append(device_index)
         time.sleep(0.05)
         return [object() for _ in names]
 
-    monkeypatch.setattr(kernel_loading, "_load", slowly)
-    monkeypatch.setattr(kernel_loading, "_kernels", {})
+    monkeypatch.setattr(kernel_loading, "load_functions", slowly)
     with ThreadPoolExecutor(8) as pool:
         got = set(pool.map(kernel_loading.kernels, [0] * 8))
     assert loads == [0] and len(got) == 1 and kernel_loading.kernels(0) in got

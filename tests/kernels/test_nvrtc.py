@@ -56,7 +56,7 @@ def test_structs_have_the_size_of_the_dtypes(monkeypatch):
     lines += [f"static_assert(sizeof({name}) == {dtype.itemsize});" for name, dtype in structs.items()]
     lines += [f"static_assert(alignof({name}) == {dtype.alignment});" for name, dtype in structs.items()]
     headers = nvrtc.sources()[1]
-    monkeypatch.setattr(nvrtc, "sources", lambda: ("\n".join(lines), headers))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_: ("\n".join(lines), headers))
     nvrtc.compile(90)
     lines.append(f"static_assert(sizeof(Sample) == {SAMPLE.itemsize + 1});")
     with pytest.raises(DeviceError, match="static assertion failed"):
@@ -90,7 +90,7 @@ def test_usage_reads_spills():
 def test_a_mistake_in_the_kernels_is_reported_with_the_log(monkeypatch):
     text, headers = nvrtc.sources()
     monkeypatch.setattr(
-        nvrtc, "sources", lambda: (text, headers | {"core/store.h": "#pragma once\nint oops = nonsense;"})
+        nvrtc, "sources", lambda *_: (text, headers | {"core/store.h": "#pragma once\nint oops = nonsense;"})
     )
     with pytest.raises(DeviceError, match=r'identifier "nonsense" is undefined'):
         nvrtc.compile(80)
@@ -154,7 +154,7 @@ def one_kernel(monkeypatch):
         x[0] = x[1] * x[2] + x[3], x[4] = x[5] / x[6], x[7] = sqrtf(x[8]);
         y[0] = y[1] * y[2] - y[3];
     }"""
-    monkeypatch.setattr(nvrtc, "sources", lambda: (text, {}))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_: (text, {}))
 
 
 def test_options_keep_the_bits(one_kernel):
@@ -177,7 +177,7 @@ def test_as_few_registers_as_spill_none(monkeypatch):
         #pragma unroll
         for (int i = 0; i < COUNT; ++i) x[i] = v[COUNT - 1 - i];
     }"""
-    monkeypatch.setattr(nvrtc, "sources", lambda: (text, {}))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_: (text, {}))
     registers = []
     for count in (10, 50, 66, 90):
         used = usage(nvrtc.compile(90, [f"COUNT={count}"])[1])["augment"]
@@ -224,7 +224,7 @@ def test_warps_compute_no_doubles_per_pixel(monkeypatch):
     """A double costs 32 to 64 floats on most GPUs."""
     headers = nvrtc.sources()[1]
     for extra, doubles in (("", False), ("* sample.matrix[0]", True)):
-        monkeypatch.setattr(nvrtc, "sources", lambda extra=extra: (PROBE.replace("EXTRA", extra), headers))
+        monkeypatch.setattr(nvrtc, "sources", lambda *_, extra=extra: (PROBE.replace("EXTRA", extra), headers))
         assert bool(re.search(r"\.f64\b", ptx())) == doubles
 
 
@@ -282,7 +282,7 @@ def compiled(monkeypatch, tmp_path) -> list[int]:
     """Replaces the compiler: kernels of 100 kB, cached in tmp_path / "cache". Lists the architectures compiled."""
     compiles: list[int] = []
 
-    def compile(arch: int, defines: Sequence[str]) -> tuple[bytes, str]:
+    def compile(arch: int, defines: Sequence[str], program: str) -> tuple[bytes, str]:
         compiles.append(arch)
         time.sleep(0.05)
         return bytes([arch]) * 100_000, ""
@@ -297,7 +297,7 @@ def test_compiled_kernels_are_cached(compiled, tmp_path, monkeypatch):
         assert nvrtc.cached(arch) == bytes([arch]) * 100_000
     assert compiled == [80, 90] and len(list((tmp_path / "cache").iterdir())) == 2
     text, headers = nvrtc.sources()
-    monkeypatch.setattr(nvrtc, "sources", lambda: (text + " ", headers))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_: (text + " ", headers))
     nvrtc.cached(80)
     assert compiled == [80, 90, 80], "other sources are compiled again"
 

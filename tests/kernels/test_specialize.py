@@ -120,7 +120,7 @@ def compiler(monkeypatch, tmp_path):
         "{ *x = CUAUG_SIGNATURE; }\n#endif"
         for name, other in (("augment", "RESAMPLE"), ("resample", "AUGMENT"))
     )
-    monkeypatch.setattr(nvrtc, "sources", lambda: (text, {}))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_: (text, {}))
     monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(specialize, "_architecture", lambda key: "90")
     monkeypatch.setattr(specialize, "load_functions", lambda code, names, device: [(code, *names)])
@@ -172,7 +172,7 @@ def test_the_code_is_taken_even_if_nobody_waits_for_it(compiler):
 
 
 def test_a_failure_is_warned_of_once(compiler, monkeypatch, caplog):
-    monkeypatch.setattr(nvrtc, "sources", lambda: ("int oops = nonsense;", {}))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_: ("int oops = nonsense;", {}))
     assert wait_for_failure() and [specialize._kernel(key) for key in KEYS] == [None, None]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING and 'identifier "nonsense" is undefined' in record.getMessage()
