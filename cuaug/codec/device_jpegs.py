@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
-from cuaug.codec.jpeg_index import JpegIndex
 
 __all__ = ["DeviceJpegs", "DevicePlan", "memory_bound"]
 
@@ -40,57 +39,46 @@ class DevicePlan(NamedTuple):
     lookup_bytes: int
 
 
-def memory_bound(size: int, height: int, width: int) -> int:
-    """Bytes of a batch's memory that suffice for a JPEG of `size` bytes and height x width pixels."""
-    return int(library.cuaug_device_batch_bound(size, height, width))
+def memory_bound(rows: NDArray[np.int64]) -> int:
+    """Bytes of a batch's memory that suffice for JPEGs.
+
+    Args:
+        rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each.
+    """
+    return int(library.cuaug_device_batch_bound(address(rows), len(rows)))
 
 
 class DeviceJpegs:
-    """Collects the segments of N images. Threads may add different images at once; then one thread plans and finishes.
+    """Collects the segments of N images. Native work adds them (`JpegStaging`); then one thread plans and finishes.
 
     Args:
-        memory: (n,) uint8, from a multiple of 16 bytes on: the sum of the images' `memory_bound`.
+        memory: (n,) uint8, from a multiple of 16 bytes on: `memory_bound` of them.
         count: N.
         fancy_upsampling: interpolate chroma, as libjpeg does.
+
+    Attributes:
+        handle: the `DeviceBatch` of kernels/jpeg/device_batch.h.
     """
 
     def __init__(self, memory: NDArray[np.uint8], count: int, *, fancy_upsampling: bool = True) -> None:
         self._memory, self._count = memory, count
-        self._handle = library.cuaug_device_batch_new(address(memory), len(memory), count, fancy_upsampling)
-        if self._handle is None:
+        self.handle = library.cuaug_device_batch_new(address(memory), len(memory), count, fancy_upsampling)
+        if self.handle is None:
             raise MemoryError("there is no memory to describe a batch of JPEGs")
-        weakref.finalize(self, library.cuaug_device_batch_delete, self._handle)
+        weakref.finalize(self, library.cuaug_device_batch_delete, self.handle)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("DeviceJpegs belong to this process: they can be neither copied nor pickled")
 
-    def add(self, numbers: NDArray[np.int64], rows: NDArray[np.int64], index: JpegIndex | None) -> NDArray[np.bool_]:
-        """Adds n images.
-
-        Args:
-            numbers: (n,) their places in the batch.
-            rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each; keep the files during the call.
-            index: entry points of JPEGs without restart markers.
-
-        Returns:
-            (n,) whether the kernels decode it; if not, another decoder has to.
-        """
-        added = np.zeros(len(numbers), dtype=np.bool_)
-        handle = None if index is None else index.handle
-        library.cuaug_device_batch_add(
-            self._handle, address(numbers), address(rows), len(numbers), handle, address(added)
-        )
-        return added
-
     def reserve(self, size: int) -> int | None:
         """Offset of `size` bytes of the memory for the caller, a multiple of 16; None if they do not fit."""
-        offset = int(library.cuaug_device_batch_reserve(self._handle, size))
+        offset = int(library.cuaug_device_batch_reserve(self.handle, size))
         return None if offset < 0 else offset
 
     def plan(self) -> DevicePlan:
         """Sizes the batch, after all images were added."""
         plan = np.zeros(len(DevicePlan._fields), dtype=np.int64)
-        if library.cuaug_device_batch_plan(self._handle, address(plan)):
+        if library.cuaug_device_batch_plan(self.handle, address(plan)):
             raise MemoryError("there is no memory to plan a batch of JPEGs")
         return DevicePlan(*plan.tolist())
 
@@ -106,5 +94,5 @@ class DeviceJpegs:
         """
         addresses = np.array([upload, samples, targets, lookups], dtype=np.uint64)
         images = np.zeros(self._count, dtype=np.uint64)
-        library.cuaug_device_batch_finish(self._handle, address(addresses), address(images))
+        library.cuaug_device_batch_finish(self.handle, address(addresses), address(images))
         return images

@@ -76,6 +76,8 @@ class EncodedImage:
     __slots__ = ("_data", "_opened", "_orientation", "height", "restart_interval", "width")
 
     for_gpu = False
+    ROW_FIELDS = 11
+    """Number of int64 in an `EncodedRegion` (kernels/jpeg/decode_region.h)."""
 
     def __init__(
         self, height: int, width: int, data: Any, stream: Any, orientation: int, restart_interval: int = 0

@@ -28,6 +28,7 @@ from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.cuda_producer import CudaProducer
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.label_upload import upload_labels
+from cuaug.pipeline.native_work import JpegStaging, Times
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item
@@ -76,23 +77,38 @@ class CudaJob(Job):
                 planned,
                 self.pipeline.producer.staging,
                 self.pipeline.index,
-                by_kernels=self.config.decoder == "auto",
                 fancy_upsampling=self.config.fancy_upsampling,
             )
+
+        def make_times(rows: NDArray[np.int64]) -> Times:
+            return Times(self.number, self.dropped, self.indices[positions[rows]], ("read", "parse"))
 
         def stage(task: range) -> None:
             with self._recorder.at("parse", batch=self.number) as clock:
                 self._workers.track(clock)
                 clock.count("parts", staged.stage(task))
 
+        def stage_rest() -> None:
+            if count := len(staged.rows):
+                self._submit_tasks(count, stage, produce, samples_per_read(count, self._workers.threads))
+            else:
+                produce()
+
+        def finish_kernels(staging: JpegStaging) -> None:
+            with self._recorder.at("plan", self.number) as clock:
+                staging.times.record(self._recorder, self._workers.name)
+                clock.count("parts", staged.finish_kernel_staging(staging))
+            stage_rest()
+
         def produce() -> None:
             step = partial(self.pipeline.producer.produce, self, positions, staged, planned)
             self.pipeline.producer_thread.submit(partial(self.run_step, step), self.number)
 
-        if count := len(staged.rows):
-            self._submit_tasks(count, stage, produce, samples_per_read(count, self._workers.threads))
+        staging = staged.kernel_staging(make_times) if self.config.decoder == "auto" else None
+        if staging is None:
+            stage_rest()
         else:
-            produce()
+            self.submit_step(partial(finish_kernels, staging), staging.work)
 
     def _run_clips(self, positions: NDArray[np.int64], items: list[EncodedClip], planned: Planned) -> None:
         with self._recorder.at("plan", self.number):

@@ -1,4 +1,4 @@
-"""The native work of a batch: reading files, and decoding and augmenting samples, without Python.
+"""The native work of a batch, without Python: reading files, decoding and augmenting samples, staging for a GPU.
 
 A batch enters the interpreter once after each kind of work, however many samples and threads it has. The structures
 are those of kernels/cpu/batch_work.h.
@@ -22,6 +22,7 @@ from cuaug.codec import (
     MAX_SCANS,
     DecodedImage,
     DecoderPaths,
+    DeviceJpegs,
     EncodedImage,
     JpegIndex,
     load_codec,
@@ -33,9 +34,9 @@ from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
 from cuaug.sources._file_ranges import FileRanges
 
-__all__ = ["FileReads", "SampleRuns", "Times"]
+__all__ = ["FileReads", "JpegStaging", "SampleRuns", "Times"]
 
-_READ, _RUN = 1, 2  # kinds of work
+_READ, _RUN, _STAGE = 1, 2, 3  # kinds of work
 # Fields of a `FileRow`; the five int32 of its header take three.
 _PATH, _FILE, _BEGIN, _HEADER_CRC, _DATA, _SIZE, _CHUNK, _OFFSET, _HEADER = range(9)
 _FILE_FIELDS = _HEADER + 3
@@ -93,6 +94,17 @@ class _RunWork(ctypes.Structure):
         ("plan", _PlanTables),
         ("text", ctypes.c_void_p),
         ("text_size", ctypes.c_int64),
+    )
+
+
+class _StageWork(ctypes.Structure):
+    _fields_ = (
+        ("common", _Common),
+        ("batch", ctypes.c_void_p),
+        ("requests", ctypes.c_void_p),
+        ("numbers", ctypes.c_void_p),
+        ("index", ctypes.c_void_p),
+        ("is_added", ctypes.c_void_p),
     )
 
 
@@ -270,6 +282,40 @@ class SampleRuns:
         lengths = self._rows[:, _TEXT_LENGTH]
         printed = np.flatnonzero(lengths).tolist()
         return {self.positions[i]: split_lines(self._text[i, : lengths[i]].tobytes()) for i in printed}
+
+
+class JpegStaging:
+    """Adds n JPEGs to those that our kernels decode.
+
+    Args:
+        rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each; keep the files meanwhile.
+        numbers: (n,) their places in the batch.
+        index: entry points of JPEGs without restart markers.
+
+    Attributes:
+        times: when each was added.
+        is_added: (n,) once the work has ended: whether the kernels decode it; if not, another decoder has to.
+    """
+
+    def __init__(
+        self,
+        jpegs: DeviceJpegs,
+        rows: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        times: Times,
+        index: JpegIndex | None,
+    ) -> None:
+        self.times = times
+        self.is_added = np.zeros(len(rows), dtype=np.bool_)
+        self._kept = jpegs, rows, numbers, index
+        self._table = _StageWork(
+            times.common, jpegs.handle, address(rows), address(numbers), None if index is None else index.handle,
+            address(self.is_added),
+        )  # fmt: skip
+
+    @property
+    def work(self) -> NativeWork:
+        return NativeWork(_STAGE, self._table, len(self.is_added), self)
 
 
 def _release(memory: int, chunk: int) -> NDArray[np.uint8]:

@@ -10,14 +10,25 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, data_address, library
-from cuaug.codec import SPARE_BYTES, DecodedImage, DeviceJpegs, EncodedJpeg, JpegIndex, memory_bound, open_jpegs
+from cuaug.codec import (
+    SPARE_BYTES,
+    DecodedImage,
+    DeviceJpegs,
+    EncodedJpeg,
+    JpegIndex,
+    Region,
+    memory_bound,
+    open_jpegs,
+)
+from cuaug.pipeline.native_work import JpegStaging, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item
@@ -66,15 +77,14 @@ class StagedBatch:
     Args:
         items: N samples.
         index: entry points of JPEGs without restart markers.
-        by_kernels: our kernels decode the JPEGs that they can, else nvImageCodec.
-        fancy_upsampling: for the kernels.
+        fancy_upsampling: for our kernels.
 
     Attributes:
         items: N samples; JPEGs for nvImageCodec become their crops, or copies in pinned memory.
         sizes: (N,) bytes of the decoded parts.
         pitches: (N,) bytes from one row of a decoded part to the next.
         offsets: (N,) bytes from the whole image's start to the decoded part's.
-        rows: the samples in pinned memory, those that arrive decoded first.
+        rows: the samples that `stage` puts into pinned memory, those that arrive decoded first.
         pixel_rows, pixel_starts: (P,) the samples that arrive decoded, and where in `pixels` they begin.
         pixels: pinned memory of these, (n,) uint8, to be uploaded.
         for_kernels: (N,) whether our kernels decode it.
@@ -89,32 +99,38 @@ class StagedBatch:
         pool: StagingPool,
         index: JpegIndex | None = None,
         *,
-        by_kernels: bool = True,
         fancy_upsampling: bool = True,
     ) -> None:
-        self.items = items
+        self.items, self.pool, self._index = items, pool, index
         heights, widths = planned.sources
         self.pitches = 3 * widths
         self.sizes = heights * self.pitches
         self.offsets = np.zeros(len(widths), dtype=np.uint64)
         self.for_kernels = np.zeros(len(items), dtype=np.bool_)
-        self._regions, self._index, self._by_kernels = planned.regions().tolist(), index, by_kernels
         self._images = images = [item.encoded if isinstance(item, PendingCacheEntry) else item for item in items]
+        self._is_kept = np.array([isinstance(item, PendingCacheEntry) for item in items], dtype=np.bool_)
+        self._regions = regions = planned.regions()
+        for i in np.flatnonzero(self._is_kept).tolist():  # the cache takes the whole image
+            encoded = cast(PendingCacheEntry, items[i]).encoded
+            regions[i] = 0, 0, encoded.height, encoded.width
         pixel_rows = [i for i, image in enumerate(images) if isinstance(image, DecodedImage)]
-        jpegs = {i: image for i, image in enumerate(images) if isinstance(image, EncodedJpeg)}
-        sizes = [3 * (y1 - y0) * (x1 - x0) for y0, x0, y1, x1 in map(self._region, pixel_rows)]
-        self.rows = [*pixel_rows, *jpegs]
-        *starts, pixel_bytes = itertools.accumulate((-(-size // _ALIGN) * _ALIGN for size in sizes), initial=0)
+        jpeg_rows = [i for i, image in enumerate(images) if isinstance(image, EncodedJpeg)]
+        self.rows = pixel_rows + jpeg_rows
+        y0, x0, y1, x1 = regions[pixel_rows].T
+        sizes = -(-3 * (y1 - y0) * (x1 - x0) // _ALIGN) * _ALIGN
+        *starts, pixel_bytes = itertools.accumulate(sizes.tolist(), initial=0)
         self._starts = dict(zip(pixel_rows, starts, strict=True))
         self.pixel_rows = np.array(pixel_rows, dtype=np.int64)
         self.pixel_starts = np.array(starts, dtype=np.uint64)
-        self.pool = pool
-        jpeg_bytes = sum(memory_bound(len(image.data), image.height, image.width) for image in jpegs.values())
-        self._memory = pool.take(pixel_bytes + jpeg_bytes) if self.rows else None
+        self._jpeg_numbers = np.array(jpeg_rows, dtype=np.int64)
+        self._jpeg_table = np.empty((len(jpeg_rows), EncodedJpeg.ROW_FIELDS), dtype=np.int64)
+        self._jpeg_table[:, :-4] = [cast(EncodedJpeg, images[i]).file_row() for i in jpeg_rows] or 0
+        self._jpeg_table[:, -4:] = regions[jpeg_rows]
+        self._memory = pool.take(pixel_bytes + memory_bound(self._jpeg_table)) if self.rows else None
         if self._memory is not None:
             self.pixels, self.jpeg_memory = self._memory[:pixel_bytes], self._memory[pixel_bytes:]
             self._address = self._memory.data_ptr()
-        if jpegs:
+        if jpeg_rows:
             self._jpeg_array: NDArray[np.uint8] = self.jpeg_memory.numpy()
             self.jpegs = DeviceJpegs(self._jpeg_array, len(items), fancy_upsampling=fancy_upsampling)
 
@@ -123,93 +139,94 @@ class StagedBatch:
         memory, self._memory = self._memory, None
         return [] if memory is None else [memory]
 
+    def kernel_staging(self, make_times: Callable[[NDArray[np.int64]], Times]) -> JpegStaging | None:
+        """Native work that adds the JPEGs to those for our kernels; None without any. `finish_kernel_staging` follows.
+
+        Args:
+            make_times: of these rows.
+        """
+        if not len(self._jpeg_numbers):
+            return None
+        numbers = self._jpeg_numbers
+        return JpegStaging(self.jpegs, self._jpeg_table, numbers, make_times(numbers), self._index)
+
+    def finish_kernel_staging(self, staging: JpegStaging) -> int:
+        """Takes the JPEGs that were added from `rows`. Returns the number of those of which a part is decoded."""
+        added = self._jpeg_numbers[staging.is_added]
+        self.for_kernels[added] = True
+        self.rows = [i for i in self.rows if not self.for_kernels[i]]
+        _, _, height, width, *_, y0, x0, y1, x1 = self._jpeg_table[staging.is_added].T
+        self._set_parts(added, y1 - y0, x1 - x0, y0, x0)
+        return int(np.count_nonzero((y1 - y0 != height) | (x1 - x0 != width)))
+
     def stage(self, part: range) -> int:
-        """Copies some of `rows` to pinned memory, or parts of them. Threads may stage different parts at once.
+        """Copies some of `rows` to pinned memory, or crops them there. Threads may stage different parts at once.
 
         Returns:
-            the number of JPEGs of which a part is decoded.
+            the number of JPEG crops.
         """
-        rows = self.rows[part.start : part.stop]
-        copies = [self._pixel_copy(i) for i in rows if i in self._starts]
-        jpegs = [i for i in rows if i not in self._starts]
-        parts = 0
-        if self._by_kernels and jpegs:
-            parts, jpegs = self._add_to_kernels(jpegs)
+        crops, copies = 0, []
+        jpegs: list[EncodedJpeg] = []
         memories: list[NDArray[np.uint8]] = []
-        opened: list[EncodedJpeg] = []
-        for i in jpegs:
+        for i in self.rows[part.start : part.stop]:
+            if i in self._starts:
+                copies.append(self._pixel_copy(i))
+                continue
             image = cast(EncodedJpeg, self._images[i])
-            start = self.jpegs.reserve(len(image.data) + SPARE_BYTES)
+            size = len(image.data)
+            start = self.jpegs.reserve(size + SPARE_BYTES)
             assert start is not None, "memory_bound is too small"
-            memory = self._jpeg_array[start : start + len(image.data) + SPARE_BYTES]
+            memory = self._jpeg_array[start : start + size + SPARE_BYTES]
             crop = self._crop(i, image, memory) if image.restart_interval or self._index is not None else None
             if crop is None:
-                memory = memory[: len(image.data)]
-                copies.append((data_address(image.data), 0, 1, len(memory), address(memory)))
+                memory = memory[:size]
+                copies.append((data_address(image.data), 0, 1, size, address(memory)))
             else:
-                self.items[i] = image = crop
-                memory = crop.data
-                parts += 1
+                self.items[i], image, memory = crop, crop, crop.data
+                crops += 1
+            jpegs.append(image)
             memories.append(memory)
-            opened.append(image)
         if copies:
             table = np.array(copies, dtype=np.int64)
             library.cuaug_copy_rows(address(table), len(table))
-        open_jpegs(opened, memories)
-        return parts
-
-    def _add_to_kernels(self, rows: list[int]) -> tuple[int, list[int]]:
-        """Adds JPEGs to those for our kernels. Returns how many of these are decoded in part, and the other rows."""
-        images = [cast(EncodedJpeg, self._images[i]) for i in rows]
-        regions = [self._region(i) for i in rows]
-        table = np.array([(*image.file_row(), *region) for image, region in zip(images, regions, strict=True)])
-        added = self.jpegs.add(np.array(rows, dtype=np.int64), table, self._index)
-        parts = 0
-        for i, image, (y0, x0, y1, x1), is_added in zip(rows, images, regions, added.tolist(), strict=True):
-            if is_added:
-                self._set_part(i, y1 - y0, x1 - x0, y0, x0)
-                parts += (y1 - y0, x1 - x0) != (image.height, image.width)
-        self.for_kernels[rows] = added
-        return parts, [i for i, is_added in zip(rows, added.tolist(), strict=True) if not is_added]
-
-    def _region(self, i: int) -> tuple[int, int, int, int]:
-        """What is decoded or copied of an image, y0, x0, y1, x1."""
-        item = self.items[i]
-        if isinstance(item, PendingCacheEntry):  # the cache takes the whole image
-            return 0, 0, item.encoded.height, item.encoded.width
-        y0, x0, y1, x1 = self._regions[i]
-        return y0, x0, y1, x1
+        open_jpegs(jpegs, memories)
+        return crops
 
     def _pixel_copy(self, i: int) -> tuple[int, int, int, int, int]:
         """The `RowCopy` (kernels/cpu/copy_rows.h) of a decoded image's region."""
         image = cast(DecodedImage, self._images[i])
-        (y0, x0, y1, x1), stride = self._region(i), image.array.strides[0]
-        self._set_part(i, y1 - y0, x1 - x0, y0, x0)
+        (y0, x0, y1, x1), stride = self._regions[i].tolist(), image.array.strides[0]
+        self._set_parts([i], y1 - y0, x1 - x0, y0, x0)
         first = address(image.array) + y0 * stride + 3 * x0
         return first, stride, y1 - y0, 3 * (x1 - x0), self._address + self._starts[i]
 
     def _crop(self, i: int, image: EncodedJpeg, memory: NDArray[np.uint8]) -> EncodedJpeg | None:
         """Crops a JPEG into pinned memory; None if that is impossible or does not pay."""
-        if self.items[i] is not image:  # the cache takes the whole image
+        if self._is_kept[i]:  # the cache takes the whole image
             return None
-        region = self._regions[i]
+        region = cast(Region, tuple(self._regions[i].tolist()))
         found = image.crop_jpeg(region, self._index, memory)
         if found is None:
             return None
         crop, (y0, x0, _, _) = found
-        self._set_part(i, crop.height, crop.width, region[0] - y0, region[1] - x0)
+        self._set_parts([i], crop.height, crop.width, region[0] - y0, region[1] - x0)
         return crop
-
-    def _set_part(self, i: int, height: int, width: int, top: int, left: int) -> None:
-        """The decoded part is height x width pixels from (top, left) on. The cache scales its images first."""
-        if isinstance(self.items[i], PendingCacheEntry):
-            return
-        self.pitches[i] = pitch = 3 * width
-        self.sizes[i] = height * pitch
-        self.offsets[i] = top * pitch + 3 * left
 
     def use_whole(self, i: int) -> EncodedJpeg:
         """The file of a JPEG for our kernels, all of which another decoder decodes."""
         image = cast(EncodedJpeg, self._images[i])
-        self._set_part(i, image.height, image.width, 0, 0)
+        self._set_parts([i], image.height, image.width, 0, 0)
         return image
+
+    def _set_parts(self, rows: Any, height: Any, width: Any, top: Any, left: Any) -> None:
+        """The decoded parts of n rows: height x width pixels from (top, left) on.
+
+        Images for the cache are scaled to the plan's size first: theirs stay.
+        """
+        pitch = 3 * width
+        for values, new in (
+            (self.pitches, pitch),
+            (self.sizes, height * pitch),
+            (self.offsets, top * pitch + 3 * left),
+        ):
+            values[rows] = np.where(self._is_kept[rows], values[rows], new)

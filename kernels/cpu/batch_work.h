@@ -1,5 +1,6 @@
 // Computes: the native work of a batch on a pool's threads: reading files and parsing their JPEG headers; decoding and
-//           augmenting images. C interface of cuaug/pipeline/native_work.py, whose structures have the same fields.
+//           augmenting images; describing JPEGs for a GPU. C interface of cuaug/pipeline/native_work.py, whose
+//           structures have the same fields.
 // Threads:  those of a `Pool`; an item is a sample, and writes its own rows alone.
 // Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu.py.
 // Tests:    tests/loader/test_native_work.py (also under ThreadSanitizer), tests/loader/test_native_tars.py.
@@ -15,6 +16,7 @@
 #include "cpu/file_memory.h"
 #include "cpu/work_pool.h"
 #include "jpeg/decode_region.h"
+#include "jpeg/device_batch.h"
 #include "jpeg/headers.h"
 
 namespace {
@@ -192,12 +194,35 @@ void run_item(void* table, int64_t i, Worker& worker) {
     work.common.times[i] = {worker.number, start, middle, now()};
 }
 
+// --- for a GPU ------------------------------------------------------------------------------------------------------
+
+struct StageWork {
+    BatchWork common;
+    DeviceBatch* batch;
+    const EncodedRegion* requests;  // [n]
+    const int64_t* numbers;         // [n] places in the batch
+    JpegIndex* index;               // or null
+    uint8_t* is_added;              // [n] out: 0 for those that another decoder has to decode
+};
+
+void stage_item(void* table, int64_t i, Worker& worker) {
+    const StageWork& work = *static_cast<const StageWork*>(table);
+    if (work.common.is_cancelled()) return;
+    const int64_t start = now();
+    begin(worker, work.common, i, PARSE, start);
+    try {
+        work.is_added[i] = work.batch->add(work.numbers[i], work.requests[i], work.index);
+    } catch (const std::bad_alloc&) {
+    }
+    work.common.times[i] = {worker.number, start, start, now()};
+}
+
 Worker::~Worker() {
     for (void* const decoder : decoders)
         if (decoder) cuaug_decoder_delete(decoder);
 }
 
-constexpr DoItem ITEMS[] = {nullptr, read_item, run_item};
+constexpr DoItem ITEMS[] = {nullptr, read_item, run_item, stage_item};
 
 }  // namespace
 
@@ -210,8 +235,8 @@ EXPORT void cuaug_pool_delete(void* pool) {
     if (static_cast<Pool*>(pool)->process == getpid()) delete static_cast<Pool*>(pool);
 }
 
-// kind: 0 for a task of Python's, 1 for `ReadWork`, 2 for `RunWork`; table: the work, kept until its token comes back.
-// Returns whether there was memory for it.
+// kind: 0 for a task of Python's, 1 for `ReadWork`, 2 for `RunWork`, 3 for `StageWork`; table: the work, kept until its
+// token comes back. Returns whether there was memory for it.
 EXPORT int32_t cuaug_pool_add(void* pool, int64_t priority, int64_t token, int32_t kind, void* table, int64_t count) {
     try {
         static_cast<Pool*>(pool)->add(priority, token, ITEMS[kind], table, count);

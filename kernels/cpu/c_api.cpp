@@ -151,5 +151,4 @@ EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 #include "planner/c_api.h"
 #include "jpeg/exif_transpose.h"
 #include "cpu/cuda_launch.h"
-#include "jpeg/device_batch.h"
 #include "cpu/decode_jpeg.h"

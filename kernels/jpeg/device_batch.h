@@ -343,7 +343,8 @@ class DeviceBatch {
         plan.tiles_at = reserve(plan.tiles * int64_t(sizeof(JpegWork)));
         plan.definitions_at = reserve(plan.sets * int64_t(sizeof(HuffmanDefinitions)));
         plan.statuses_at = reserve(4 * int64_t(jpegs.size()));
-        const int64_t offsets[] = {plan.images_at, plan.blocks_at, plan.tiles_at, plan.definitions_at, plan.statuses_at};
+        const int64_t offsets[] = {plan.images_at, plan.blocks_at, plan.tiles_at, plan.definitions_at,
+                                   plan.statuses_at};
         if (*std::min_element(offsets, offsets + 5) < 0) throw std::bad_alloc();
         memset(memory + plan.statuses_at, 0, 4 * jpegs.size());
         plan.upload_bytes = used;
@@ -433,8 +434,13 @@ class DeviceBatch {
 
 extern "C" {
 
-EXPORT int64_t cuaug_device_batch_bound(int64_t size, int64_t height, int64_t width) {
-    return DeviceBatch::bound(size, height, width);
+// Bytes of the batch's memory that suffice for `count` images. requests [count]: `EncodedRegion`.
+EXPORT int64_t cuaug_device_batch_bound(const void* requests, int64_t count) {
+    const auto* const request = static_cast<const EncodedRegion*>(requests);
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < count; ++i)
+        bytes += DeviceBatch::bound(request[i].size, request[i].height, request[i].width);
+    return bytes;
 }
 
 // memory [capacity]: pinned, kept until the batch is deleted; a multiple of 16. fancy: whether chroma is interpolated.
@@ -448,20 +454,6 @@ EXPORT void* cuaug_device_batch_new(uint8_t* memory, int64_t capacity, int64_t i
 }
 
 EXPORT void cuaug_device_batch_delete(void* batch) { delete static_cast<DeviceBatch*>(batch); }
-
-// Adds `count` images. numbers [count]: their places in the batch. requests [count]: `EncodedRegion`. index: a
-// `JpegIndex` or null. is_added [count]: 0 for those that another decoder has to decode.
-EXPORT void cuaug_device_batch_add(void* batch, const int64_t* numbers, const void* requests, int64_t count,
-                                   void* index, uint8_t* is_added) {
-    const auto* const request = static_cast<const EncodedRegion*>(requests);
-    for (int64_t i = 0; i < count; ++i) {
-        is_added[i] = 0;
-        try {
-            is_added[i] = static_cast<DeviceBatch*>(batch)->add(numbers[i], request[i], static_cast<JpegIndex*>(index));
-        } catch (const std::bad_alloc&) {
-        }
-    }
-}
 
 // Offset of `bytes` bytes of the batch's memory, a multiple of 16, for the caller; -1 if they do not fit.
 EXPORT int64_t cuaug_device_batch_reserve(void* batch, int64_t bytes) {
