@@ -15,7 +15,7 @@ __all__ = ["flag", "fraction", "function", "integer", "one_of", "seconds"]
 
 
 def integer(name: str, value: Any, minimum: int | None = None) -> int:
-    """A Python int, from any kind of integer but a bool."""
+    """A Python int, from any kind of integer but a bool; with a minimum also within int64, as native code needs it."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -24,6 +24,8 @@ def integer(name: str, value: Any, minimum: int | None = None) -> int:
         raise ArgumentError(
             f"{name} must be an integer{'' if minimum is None else f' of at least {minimum}'}, not {value!r}"
         )
+    if minimum is not None and number >= 2**63:
+        raise ArgumentError(f"{name} must be an integer below 2**63, not one of {number.bit_length()} bits")
     return number
 
 

@@ -20,6 +20,7 @@ from cuaug.codec import MessageLog, read_header, thread_decoder
 from cuaug.decode_options import DecodeOptions, open_options
 from cuaug.device import resolve_device
 from cuaug.errors import ArgumentError, DecodeError, SourceError, TransformError
+from cuaug.image_types import tensor_fault
 from cuaug.limits import check_bytes
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
@@ -35,6 +36,7 @@ __all__ = ["EncodedInput", "decode"]
 #: One image: a path, or the bytes of a file.
 EncodedInput: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | NDArray[np.uint8] | torch.Tensor
 Region: TypeAlias = Sequence[int]
+_ROWS = (Sequence, np.ndarray, torch.Tensor)
 Chain: TypeAlias = Sequence[Transform] | Transform
 Mode: TypeAlias = Literal["RGB", "L", "RGBA", "unchanged"]
 
@@ -222,6 +224,8 @@ def _to_path_or_bytes(value: Any, position: int) -> str | bytes:
         return path
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
+    if isinstance(value, torch.Tensor) and (fault := tensor_fault(value)):
+        raise ArgumentError(f"paths_or_bytes: input {position} must be a dense tensor, not {fault}")
     if isinstance(value, (np.ndarray, torch.Tensor)):
         if value.dtype in (np.uint8, torch.uint8) and value.ndim == 1:
             return (value.cpu().numpy() if isinstance(value, torch.Tensor) else value).tobytes()
@@ -247,8 +251,9 @@ class _Regions(Transform):
 
     def __init__(self, region: Any, count: int, is_one: bool) -> None:
         try:
-            is_common = is_one or not any(isinstance(entry, (Sequence, np.ndarray)) for entry in region)
-            rows = [[operator.index(side) for side in row] for row in ([region] if is_common else region)]
+            entries = _to_list(region)
+            is_common = is_one or not any(isinstance(entry, _ROWS) for entry in entries)
+            rows = [list(map(operator.index, _to_list(row))) for row in ([entries] if is_common else entries)]
         except TypeError:
             rows = []
         if not rows or any(len(row) != 4 for row in rows):
@@ -261,7 +266,7 @@ class _Regions(Transform):
             raise ArgumentError(
                 f"region has {len(rows)} regions for {count} images: give one per image, or one for all"
             )
-        self._rows = np.array(rows * count if is_common else rows, dtype=np.int64)
+        self._rows = rows * count if is_common else rows  # Python integers: `of` checks them before NumPy sees them
 
     def of(self, position: int, height: int, width: int) -> tuple[int, int, int, int]:
         """(y0, x0, y1, x1) of an image's region.
@@ -269,7 +274,7 @@ class _Regions(Transform):
         Raises:
             TransformError: it is empty or reaches outside the image.
         """
-        top, left, rows, columns = self._rows[position].tolist()
+        top, left, rows, columns = self._rows[position]
         if min(top, left) < 0 or min(rows, columns) < 1 or top + rows > height or left + columns > width:
             raise TransformError(
                 f"region (top, left, height, width) = {(top, left, rows, columns)} is empty or reaches outside the "
@@ -278,10 +283,25 @@ class _Regions(Transform):
         return top, left, top + rows, left + columns
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        positions = rng.indices
-        for position, height, width in zip(positions.tolist(), *map(np.ndarray.tolist, plan.sizes), strict=True):
+        positions = rng.indices.tolist()
+        for position, height, width in zip(positions, *map(np.ndarray.tolist, plan.sizes), strict=True):
             self.of(position, height, width)
-        plan.crop(*self._rows[positions].T)
+        plan.crop(*np.array([self._rows[position] for position in positions], dtype=np.int64).T)
+
+
+def _to_list(row: Any) -> list[Any]:
+    """The entries of a region or a list of regions.
+
+    Raises:
+        TypeError: it is something else, such as a set or bytes.
+    """
+    if isinstance(row, torch.Tensor) and tensor_fault(row) is None and row.ndim:
+        return row.tolist()
+    if isinstance(row, np.ndarray) and row.ndim:
+        return row.tolist()
+    if not isinstance(row, Sequence) or isinstance(row, (str, bytes, bytearray, memoryview)):
+        raise TypeError
+    return list(row)
 
 
 def _as_list(transforms: Chain | None) -> list[Transform]:

@@ -16,6 +16,7 @@ __all__ = [
     "is_image_type",
     "is_typed_image",
     "is_video",
+    "tensor_fault",
     "tv_target_kind",
     "tv_tensor_kind",
 ]
@@ -64,6 +65,19 @@ def tv_target_kind(type_: type) -> str | None:
     return kind if kind in _TARGET_KINDS else None
 
 
+def tensor_fault(tensor: torch.Tensor) -> str | None:
+    """Why the values of a tensor cannot be read or would lose their gradient, for errors; None: no reason."""
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.layout != torch.strided:
+        return f"a tensor of layout {tensor.layout}: pass tensor.to_dense()"
+    if tensor.device.type not in ("cpu", "cuda"):
+        return f"a tensor on {tensor.device}, which is neither the CPU nor a CUDA device"
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return "one with a gradient, as no gradient flows through transforms: pass tensor.detach() or use no_grad()"
+    return None
+
+
 def is_clip(value: Any) -> bool:
     """Whether a value is one clip, a tv_tensors.Video of 4 axes, or several clips, with 5 axes."""
     return getattr(value, "ndim", 0) == 5 or is_video(value)
@@ -71,7 +85,7 @@ def is_clip(value: Any) -> bool:
 
 def count_images(value: Any) -> int | None:
     """The number of images or clips in a batch of them; None: one image or clip."""
-    ndim = getattr(value, "ndim", 0)
+    ndim = 0 if getattr(value, "is_nested", False) else getattr(value, "ndim", 0)  # a nested tensor has no shape
     return len(value) if ndim == 5 or (ndim == 4 and not is_video(value)) else None
 
 

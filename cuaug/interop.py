@@ -32,7 +32,7 @@ from cuaug._runtime.huge_pages import empty
 from cuaug._runtime.intraop import threads_for
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
-from cuaug.image_types import is_clip, is_typed_image, is_video, tv_tensor_kind
+from cuaug.image_types import is_clip, is_typed_image, is_video, tensor_fault, tv_tensor_kind
 from cuaug.plan import MAX_CHANNELS, Layout, Type, count_groups
 
 __all__ = [
@@ -133,6 +133,8 @@ def open_images(images: Any) -> InputImages:
     Raises:
         TransformError: not an image, or a shape or dtype that the table above lacks.
     """
+    if isinstance(images, torch.Tensor) and (fault := tensor_fault(images)):
+        raise TransformError(f"image must be a dense tensor, not {fault}")
     if is_clip(images):
         return _open_clips(images)
     if isinstance(images, torch.Tensor):
@@ -201,12 +203,8 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _open_tensor(tensor: torch.Tensor) -> InputImages:
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise TransformError(f"image: a tensor must be on the CPU or a CUDA device, not on {tensor.device}")
     if tensor.is_cuda:
         _refuse_graph_capture()
-    if tensor.requires_grad and torch.is_grad_enabled():
-        raise TransformError("image: no gradient flows through transforms: pass image.detach(), or use torch.no_grad()")
     tensor = tensor.detach()
     if tensor.ndim not in (3, 4) or not 0 < tensor.shape[-3] <= MAX_CHANNELS:
         raise TransformError(

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from cuaug.errors import LoaderError, SourceError
+from cuaug.errors import DecodeError, LoaderError, SourceError
+from cuaug.image_types import tensor_fault
 from cuaug.targets import holds_targets
 
-__all__ = ["LabelDtypes", "collate", "empty_labels"]
+__all__ = ["LabelDtypes", "check_label", "collate", "empty_labels"]
 
 
 def collate(labels: Sequence[Any]) -> Any:
@@ -61,6 +62,23 @@ def collate(labels: Sequence[Any]) -> Any:
         f"labels of one batch do not make a tensor: {first!r:.100} and {other!r:.100}; return one shape or the same "
         "fields, or merge the labels with collate_fn (collate_fn=list keeps a list)"
     )
+
+
+def check_label(label: Any) -> None:
+    """Refuses the label of one sample that `collate` cannot merge with any other.
+
+    Raises:
+        DecodeError: an integer beyond int64, or a tensor that is not dense.
+    """
+    if isinstance(label, (int, np.uint64)):
+        if not -(2**63) <= label < 2**63:
+            raise DecodeError(f"the label holds an integer of {int(label).bit_length()} bits, beyond int64")
+    elif isinstance(label, torch.Tensor):
+        if fault := tensor_fault(label):
+            raise DecodeError(f"the label holds {fault}")
+    elif isinstance(label, (list, tuple, Mapping)):
+        for item in label.values() if isinstance(label, Mapping) else label:
+            check_label(item)
 
 
 def empty_labels(labels: Any) -> Any:

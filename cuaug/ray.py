@@ -7,6 +7,7 @@ dataset = dataset.map_batches(cuaug.ray.Augment, fn_constructor_kwargs=settings,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -245,7 +246,10 @@ def draw_keys(values: Column, name: str = "key") -> NDArray[np.int64]:
     keys = np.empty(len(values), dtype=np.int64)
     for row, value in enumerate(values):
         if isinstance(value, (str, bytes)):
-            data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            try:
+                data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            except UnicodeEncodeError as error:
+                raise ArgumentError(f"the column {name!r} has {value!r:.100} in row {row}, which is no text") from error
             keys[row] = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
         elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
             keys[row] = (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
@@ -294,8 +298,9 @@ class _Rows:
         value = self._images[index]
         if isinstance(value, Mapping):
             value = value.get("path") if value.get("bytes") is None else value["bytes"]
-        if _is_null(value):
-            raise DecodeError(f"the column {self._image!r} is null")
+        for name, field in {self._image: value, **(self._labels[index] or {})}.items():
+            if _is_null(field):
+                raise DecodeError(f"the column {name!r} is null")
         if isinstance(value, (str, os.PathLike)) and is_url(os.fsdecode(value)):
             raise ArgumentError(
                 f"the column {self._image!r} holds the URL {value!r:.200}: read files with ray.data.read_binary_files, "
@@ -321,7 +326,8 @@ def _is_null(value: Any) -> bool:
 def _dense(value: Any) -> Any:
     """A target as one array, where Arrow's nested lists became arrays of arrays."""
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return np.array([row.tolist() if isinstance(row, np.ndarray) else row for row in value])
+        with contextlib.suppress(ValueError, TypeError):  # rows of several lengths: the target's check names its row
+            return np.array([row.tolist() if isinstance(row, np.ndarray) else row for row in value])
     return value
 
 

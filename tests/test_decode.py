@@ -255,6 +255,14 @@ def test_limits(tmp_path, transforms):
         ([FILE], {"region": [(0, 0, 5, 5)]}, r"^region must be .*four integers"),
         ([[FILE]], {"region": (0, 0.5, 5, 5)}, r"^region must be .*or a list with one such region per image"),
         ([[FILE]], {"region": [(0, 0, 5, 5)] * 2}, r"^region has 2 regions for 1 images"),
+        ([FILE], {"region": {0, 1, 5, 6}}, r"^region must be .*four integers"),  # in no order
+        ([FILE], {"region": b"\0\0\5\5"}, r"^region must be .*four integers"),
+        ([[FILE]], {"region": torch.zeros(4, device="meta")}, r"^region must be .*four integers"),
+        ([FILE], {"region": (0, 0, 2**63, 1)}, r"^region .* reaches outside the image"),
+        ([[FILE]], {"region": (-(2**70), 0, 1, 1)}, r"region .* reaches outside the image"),
+        ([[FILE]], {"region": np.array([[0, 0, 2**64 - 1, 1]], np.uint64)}, r"region .* reaches outside the image"),
+        ([torch.zeros(9, dtype=torch.uint8, device="meta")], {}, r"^paths_or_bytes: input 0 .*not a tensor on meta"),
+        ([torch.zeros(9, dtype=torch.uint8).to_sparse()], {}, r"^paths_or_bytes: input 0 .*torch.sparse_coo"),
         ([FILE, "resize"], {}, r"^transforms must hold"),
     ],
 )

@@ -263,7 +263,7 @@ def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
         (lambda: torch.zeros(3, H, W, dtype=torch.int32), "uint8, uint16 or floating point, not torch.int32"),
         (lambda: torch.zeros(3, H, W, dtype=torch.bool), "not torch.bool"),
         (lambda: torch.zeros(3, H, W, dtype=torch.complex64), "not torch.complex64"),
-        (lambda: torch.zeros(3, H, W, device="meta"), "not on meta"),
+        (lambda: torch.zeros(3, H, W, device="meta"), "not a tensor on meta"),
         (lambda: torch.zeros(0, 3, H, W), r"of shape \(0, 3, 9, 12\) have no pixels"),
         (lambda: torch.zeros(3, 0, W), "have no pixels"),
         (lambda: np.zeros((3, H, 20), np.uint8), r"an array must be \(H, W\), .* not \(3, 9, 20\)"),

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, SourceError, TransformError, without_frames
+from cuaug.labels import check_label, collate
 from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pictures import PictureExecutor
@@ -169,7 +170,10 @@ class Job(TaskSteps):
     def _fetch(self, k: int, index: int) -> None:
         """Asks the source for a sample: its bytes, path or array, and its label."""
         try:
-            self._data[k], self._samples.labels[k] = self.config.reader.fetch(index)
+            data, label = self.config.reader.fetch(index)
+            if self.config.collate is collate:  # the user's function may merge any labels
+                check_label(label)
+            self._data[k], self._samples.labels[k] = data, label
         except DecodeError as error:
             self._data[k] = None
             self.add_error(k, error)

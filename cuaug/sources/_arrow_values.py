@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from cuaug._runtime.extras import require_module
-from cuaug.errors import DecodeError
+from cuaug.errors import DecodeError, SourceError
 
-__all__ = ["image_bytes", "is_image_type", "to_hashable", "to_label"]
+__all__ = ["check_label_type", "image_bytes", "is_image_type", "to_hashable", "to_label"]
 
 
 def is_image_type(kind: Any) -> bool:
@@ -27,22 +27,40 @@ def image_bytes(value: Any) -> bytes:
     Raises:
         DecodeError: it is null.
     """
-    path = None
-    if value.is_valid and isinstance(value.type, require_module("pyarrow", "parquet").StructType):
-        if value.type.get_field_index("path") >= 0:
-            path = value["path"].as_py()
-        value = value["bytes"]
-    if value.is_valid:
-        return value.as_py()
+    is_struct = value.is_valid and isinstance(value.type, require_module("pyarrow", "parquet").StructType)
+    data = value["bytes"] if is_struct else value
+    if data.is_valid:
+        return data.as_py()
+    path = _to_python(value["path"], "path") if is_struct and value.type.get_field_index("path") >= 0 else None
     hint = "" if path is None else f": the file holds only its path, {path!r:.200}, and is not followed"
     raise DecodeError(f"the image is null{hint}")
+
+
+def check_label_type(kind: Any, where: str) -> None:
+    """Refuses a column's type of which no value can be a label.
+
+    Raises:
+        SourceError: a struct has two fields of one name, or a time zone is unknown.
+    """
+    arrow = require_module("pyarrow", "parquet")
+    if arrow.types.is_timestamp(kind):
+        try:
+            arrow.scalar(0, kind).as_py()
+        except Exception as error:  # pyarrow raises errors of several kinds
+            raise SourceError(f"{where} has the type {kind}, which cannot be converted: {error}") from error
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    if arrow.types.is_struct(kind) and len({field.name for field in fields}) < len(fields):
+        raise SourceError(f"{where} has the type {kind}, two fields of one name: write the file with different names")
+    for field in fields:
+        check_label_type(field.type, where)
 
 
 def to_label(value: Any, name: str) -> Any:
     """A scalar as a label: numbers, bools and text as in Python; lists of numbers as arrays; structs as dicts.
 
     Raises:
-        DecodeError: it is null, or a list holds null.
+        DecodeError: it is null, a list holds null, or Python has no such value: a year beyond 9999, text that is no
+            UTF-8.
     """
     if not value.is_valid:
         raise DecodeError(f"label {name!r} is null")
@@ -51,10 +69,28 @@ def to_label(value: Any, name: str) -> Any:
         return {field.name: to_label(value[field.name], f"{name}.{field.name}") for field in kind}
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _to_list(value.values, name)
+    return _to_python(value, f"label {name!r}")
+
+
+def _to_python(value: Any, what: str) -> Any:
+    """The Python value of a scalar.
+
+    Raises:
+        DecodeError: it has none.
+    """
     try:
-        return value.as_py()
+        result = value.as_py()
+        # Times of day wrap, and lose nanoseconds.
+        is_exact = not require_module("pyarrow", "parquet").types.is_time(value.type) or value.equals(
+            require_module("pyarrow", "parquet").scalar(result, value.type)
+        )
     except UnicodeDecodeError as error:
-        raise DecodeError(f"label {name!r} is no UTF-8 text: {error}") from error
+        raise DecodeError(f"{what} is no UTF-8 text: {error}") from error
+    except Exception as error:  # pyarrow raises errors of several kinds
+        raise DecodeError(f"{what} is a {value.type} without a counterpart in Python: {error}") from error
+    if not is_exact:
+        raise DecodeError(f"{what} is a {value.type} without a counterpart in Python")
+    return result
 
 
 def _to_list(values: Any, name: str) -> Any:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.arguments import one_of
 from cuaug.errors import ArgumentError, DecodeError, SourceError
+from cuaug.image_types import tensor_fault
 from cuaug.sources._labels import parse_label_fields
 
 __all__ = ["ItemConverter"]
@@ -52,7 +53,7 @@ class ItemConverter:
 
         Raises:
             SourceError: the item has no image or label, or its image is none.
-            DecodeError: a PIL image has 32-bit channels.
+            DecodeError: a PIL image has 32-bit channels, or a tensor is not dense.
         """
         if isinstance(item, Mapping):
             image, label = self._split_dict(item, index)
@@ -97,9 +98,11 @@ class ItemConverter:
             from cuaug.codec import pil_to_rgb8  # imports PIL
 
             return pil_to_rgb8(image) if self.mode == "RGB" else _pil_pixels(image, self.mode)
+        if isinstance(image, torch.Tensor) and (fault := tensor_fault(image)):
+            raise DecodeError(f"the image must be a dense tensor, not {fault}")
         pixels = image
         if isinstance(image, torch.Tensor) and image.dtype in _TENSOR_DTYPES[self.mode == "unchanged"]:
-            pixels = image.detach().cpu()
+            pixels = image.detach().cpu().resolve_neg()
             if self.tensor_layout == "CHW" and pixels.ndim == 3:
                 pixels = pixels.permute(1, 2, 0).contiguous()  # twice as fast as in NumPy
             pixels = pixels.numpy()

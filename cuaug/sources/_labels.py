@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +13,8 @@ import torch
 
 from cuaug._runtime.npy import decode_npy
 from cuaug._runtime.npz import decode_npz
-from cuaug.errors import ArgumentError, DecodeError
+from cuaug.errors import ArgumentError, DecodeError, SourceError
+from cuaug.image_types import tensor_fault
 
 __all__ = [
     "Classes",
@@ -27,6 +29,7 @@ __all__ = [
     "decoder_for",
     "encode_text",
     "parse_label_fields",
+    "to_column",
     "to_label_sequence",
 ]
 
@@ -35,6 +38,10 @@ log = logging.getLogger("cuaug")
 
 #: The argument `classes` of sources: class names in label order; "auto", or None to keep labels that are text.
 Classes: TypeAlias = Sequence[str] | Literal["auto"] | None
+
+INT64 = np.iinfo(np.int64)
+_INTEGERS = (int, np.integer, np.bool_)
+_FLOATS = (float, np.floating)
 
 Decoder = Callable[[bytes], Any]
 Decoders = Mapping[str, Decoder]
@@ -74,9 +81,59 @@ def to_label_sequence(labels: Iterable[Any]) -> Sequence[Any]:
     """
     if isinstance(labels, (Mapping, set, frozenset)) or not isinstance(labels, Iterable):
         raise ArgumentError(f"labels must be one per sample, in sample order, not a {type(labels).__name__}")
+    if isinstance(labels, torch.Tensor) and (fault := tensor_fault(labels)):
+        raise ArgumentError(f"labels must be a dense tensor, not {fault}")
     if isinstance(labels, (Sequence, np.ndarray, torch.Tensor)):
         return labels  # type: ignore[return-value]
-    return np.asarray(labels) if hasattr(labels, "__array__") else list(labels)  # type: ignore[return-value]
+    return to_column(list(labels), "labels, entry {}".format) if hasattr(labels, "__array__") else list(labels)
+
+
+def to_column(values: Sequence[Any], name: Callable[[int], str], hint: str = "") -> Any:
+    """A table's column of labels: an exact array of bool, int64 or float64; a list where no value is a number.
+
+    Args:
+        values: Python or NumPy values of any type.
+        name: names the row of value i, for errors.
+        hint: what to do, for errors.
+
+    Raises:
+        SourceError: names the first value that does not fit: text among numbers, NaN among integers, or an integer
+            beyond int64.
+    """
+    kinds = set(map(type, values))
+    number_kinds = {kind for kind in kinds if issubclass(kind, (*_INTEGERS, *_FLOATS))}
+    if not number_kinds:
+        return list(values)
+    if kinds <= {bool, np.bool_}:
+        return np.array(values, dtype=bool)
+    if kinds == {float} or (kinds == {int} and max(values) <= INT64.max and min(values) >= INT64.min):
+        return np.array(values)
+    is_floating = all(issubclass(kind, _FLOATS) for kind in kinds) or any(map(_is_finite_float, values))
+    for i, value in enumerate(values):
+        fault = None
+        if kinds == number_kinds:
+            fault = _number_fault(value, is_floating)
+        elif type(value) not in number_kinds:
+            fault = f"{value!r:.100} is not a number, but other values of the column are"
+        if fault:
+            raise SourceError(f"{name(i)}: {fault}{hint or ': leave the row out, or give the column one type'}")
+    return np.array(values, dtype=np.float64 if is_floating else np.int64)
+
+
+def _number_fault(value: Any, is_floating: bool) -> str | None:
+    """Why a column of integers, or of floats, does not hold a number exactly; None: it does."""
+    if isinstance(value, _INTEGERS):
+        if not INT64.min <= value <= INT64.max:
+            return f"an integer of {int(value).bit_length()} bits is beyond int64"
+        is_exact = not is_floating or int(float(value)) == value
+        return None if is_exact else f"{value} has more digits than float64, which the column's fractions need"
+    if not is_floating:
+        return f"{value} is no integer, but the other values of the column are"
+    return None if float(value) == value or value != value else f"{value} has more digits than float64"
+
+
+def _is_finite_float(value: Any) -> bool:
+    return isinstance(value, _FLOATS) and math.isfinite(value)
 
 
 def encode_text(labels: Sequence[Any], classes: Classes) -> tuple[Any, list[str] | None]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
-from typing import Any, TextIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TextIO
 
 from cuaug.errors import SourceError
 from cuaug.remote.urls import is_url
+from cuaug.sources._bytes import open_regular
 
-__all__ = ["PathResolver", "open_text", "parse_number", "to_number_array"]
+__all__ = ["PathResolver", "open_text", "parse_number"]
 
 
 def open_text(path: str) -> TextIO:
@@ -22,32 +20,28 @@ def open_text(path: str) -> TextIO:
         LoaderError: the file cannot be opened.
     """
     try:
-        return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+        return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=open_regular)
+    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
+        raise SourceError(f"cannot read {path!r}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def parse_number(text: str) -> int | float:
     """Parses a 64-bit integer or a float.
 
     Raises:
-        ValueError: the text is neither.
+        ValueError: the text is neither, or a number too large.
     """
     if "_" in text:  # Python accepts 1_000; list files do not mean it as a number
         raise ValueError(text)
     try:
         value = int(text)
     except ValueError:
-        return float(text)
+        if math.isinf(number := float(text)) and "inf" not in text.lower():
+            raise ValueError(text) from None
+        return number
     if not -(2**63) <= value < 2**63:
         raise ValueError(text)
     return value
-
-
-def to_number_array(values: Sequence[Any]) -> NDArray[Any]:
-    """Returns int64 if all values are integers, else float64, so that every batch has the same dtype."""
-    array = np.asarray(values)
-    return array.astype(np.int64 if array.dtype.kind == "i" else np.float64, copy=False)
 
 
 class PathResolver:

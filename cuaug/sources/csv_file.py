@@ -7,12 +7,13 @@ import itertools
 import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.remote.urls import is_url
-from cuaug.sources._labels import Classes, LabelColumns, encode_text
-from cuaug.sources._text import PathResolver, open_text, parse_number, to_number_array
+from cuaug.sources._labels import Classes, LabelColumns, encode_text, to_column
+from cuaug.sources._text import PathResolver, open_text, parse_number
 from cuaug.sources.files import EXTENSIONS, Files
 
 __all__ = ["Csv"]
@@ -23,9 +24,9 @@ Column = str | int
 class Csv(Files):
     """Files named in a table, with labels from other columns.
 
-    A column of numbers gives int64, or float64 if any value has a fraction. A single label column of strings that
-    repeat gives class numbers, as in `Files`, and `classes` holds their names. Several label columns give dict labels
-    {column name: value}, in which strings stay strings.
+    A column of integers gives int64; one with a fraction gives float64; a value that these cannot hold is an error. A
+    single label column of strings that repeat gives class numbers, as in `Files`, and `classes` holds their names.
+    Several label columns give dict labels {column name: value}, in which strings stay strings.
 
     Args:
         path: the table.
@@ -205,26 +206,25 @@ class _Table:
     def convert(self, column: Column, to_value: Callable[[str], Any] | None) -> Any:
         """Numbers as an array, strings as a list; or a list of `to_value(cell)`."""
         cells = self.cells(column)
-        if to_value is None and not any(map(_is_number, cells)):
-            return cells
+        if to_value is None:
+            hint = f"; for a column of text: types={{{column!r}: str}}"
+            return to_column(list(map(_parse_cell, cells)), partial(self._where, column), hint)
         values = []
-        for line, cell in zip(self._line_numbers, cells, strict=True):
+        for i, cell in enumerate(cells):
             try:
-                values.append((to_value or parse_number)(cell))
+                values.append(to_value(cell))
             except ValueError as error:
-                where = f"{self.path!r} line {line}, column {self.name(column)!r}"
-                if to_value is not None:
-                    raise SourceError(f"{where}: the converter in `types` refuses {cell!r:.100}: {error}") from error
                 raise SourceError(
-                    f"{where}: {cell!r:.100} is not a number, but other cells of the column are; for a column of text: "
-                    f"types={{{column!r}: str}}"
-                ) from None
-        return values if to_value is not None else to_number_array(values)
+                    f"{self._where(column, i)}: the converter in `types` refuses {cell!r:.100}: {error}"
+                ) from error
+        return values
+
+    def _where(self, column: Column, row: int) -> str:
+        return f"{self.path!r} line {self._line_numbers[row]}, column {self.name(column)!r}"
 
 
-def _is_number(cell: str) -> bool:
+def _parse_cell(cell: str) -> int | float | str:
     try:
-        parse_number(cell)
+        return parse_number(cell)
     except ValueError:
-        return False
-    return True
+        return cell

@@ -11,7 +11,7 @@ import numpy as np
 
 from cuaug.errors import ArgumentError
 from cuaug.remote.urls import is_url
-from cuaug.sources._labels import Classes, LabelColumns, encode_text
+from cuaug.sources._labels import Classes, LabelColumns, encode_text, to_column
 from cuaug.sources.files import Files
 
 __all__ = ["DataFrame", "is_data_frame"]
@@ -20,9 +20,9 @@ __all__ = ["DataFrame", "is_data_frame"]
 class DataFrame(Files):
     """Files named in a pandas DataFrame, with labels from other columns; row i is sample i.
 
-    Integers give int64, floats float64, booleans bool. A single label column of text that repeats gives class numbers,
-    as in `Files`; a categorical column gives its codes, and `classes` its categories in their order. Several label
-    columns give dict labels {column: value}, in which text stays text. Columns are copied.
+    Integers give int64, floats float64, booleans bool, each exactly. A single label column of text that repeats gives
+    class numbers, as in `Files`; a categorical column gives its codes, and `classes` its categories in their order.
+    Several label columns give dict labels {column: value}, in which text stays text. Columns are copied.
 
     Args:
         frame: the table.
@@ -34,6 +34,7 @@ class DataFrame(Files):
 
     Raises:
         ArgumentError: a column is missing, or a path or label is.
+        SourceError: a label column mixes numbers and text, or holds integers beyond int64.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class DataFrame(Files):
         paths = [os.fspath(path) if isinstance(path, os.PathLike) else path for path in frame[image].tolist()]
         if root is not None and all(isinstance(path, str) for path in paths):  # else Files names the odd one
             paths = [_below(root, path) for path in paths]
-        columns = {name: _values(frame[name]) for name in names}
+        columns = {name: to_column(frame[name].tolist(), f"frame[{name!r}], row {{}}".format) for name in names}
         if root is not None and isinstance(columns.get("mask"), list):
             columns["mask"] = [_below(root, path) if isinstance(path, str) else path for path in columns["mask"]]
         if label is None:
@@ -76,16 +77,6 @@ class DataFrame(Files):
 
 def _below(root: str | os.PathLike[str], path: str) -> str:
     return path if os.path.isabs(path) or is_url(path) else os.path.join(os.fspath(root), "") + path
-
-
-def _values(column: Any) -> Any:
-    """A column as an array of int64, float64 or bool; else as a list."""
-    kinds = sys.modules["pandas"].api.types
-    if kinds.is_bool_dtype(column):
-        return column.to_numpy().astype(bool)
-    if kinds.is_integer_dtype(column):
-        return column.to_numpy().astype(np.int64)
-    return column.to_numpy().astype(np.float64) if kinds.is_float_dtype(column) else column.tolist()
 
 
 def is_data_frame(value: Any) -> bool:

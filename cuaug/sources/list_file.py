@@ -6,7 +6,8 @@ import os
 
 from cuaug.arguments import integer
 from cuaug.errors import SourceError
-from cuaug.sources._text import PathResolver, open_text, parse_number, to_number_array
+from cuaug.sources._labels import to_column
+from cuaug.sources._text import PathResolver, open_text, parse_number
 from cuaug.sources.files import Files
 
 __all__ = ["ListFile"]
@@ -42,7 +43,7 @@ class ListFile(Files):
         labels = integer("labels", labels, 0)
         path = os.fspath(path)
         resolve = PathResolver(path, root, allow_outside=allow_outside)
-        paths, numbers = [], []
+        paths, numbers, line_numbers = [], [], []
         with open_text(path) as lines:
             for line_number, line in enumerate(lines, 1):
                 line = line.strip()
@@ -52,7 +53,7 @@ class ListFile(Files):
                 try:
                     if len(fields) != labels:
                         raise ValueError
-                    numbers.append([parse_number(field) for field in fields])
+                    numbers += [parse_number(field) for field in fields]
                 except ValueError:
                     expected = "one number" if labels == 1 else f"{labels} numbers"
                     is_path = os.path.isfile(resolve.join(line))
@@ -63,7 +64,11 @@ class ListFile(Files):
                         f"{path!r} line {line_number}: expected a path and {expected}, got {line!r:.200}{hint}"
                     ) from None
                 paths.append(resolve(name))
+                line_numbers.append(line_number)
         if not paths:
             raise SourceError(f"{path!r} names no file")
-        values = [n[0] for n in numbers] if labels == 1 else numbers
-        super().__init__(paths, to_number_array(values) if labels else None)
+        if not labels:
+            super().__init__(paths)
+            return
+        values = to_column(numbers, lambda i: f"{path!r} line {line_numbers[i // labels]}")
+        super().__init__(paths, values if labels == 1 else values.reshape(-1, labels))

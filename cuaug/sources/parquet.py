@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from cuaug._runtime.extras import require_module
 from cuaug._runtime.per_process import PerProcess
 from cuaug.arguments import integer
-from cuaug.errors import DecodeError, SourceError
+from cuaug.errors import SourceError
 from cuaug.remote import ObjectStore, RemoteObject
 from cuaug.remote import urls as _urls
-from cuaug.sources._arrow_values import image_bytes, is_image_type, to_hashable, to_label
+from cuaug.sources._arrow_values import check_label_type, image_bytes, is_image_type, to_hashable, to_label
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import parse_label_fields
 from cuaug.sources._repr import ReprMixin
@@ -189,7 +189,7 @@ class Parquet(ReprMixin):
         for group in range(len(self.shard_sizes)) if columns else ():
             try:
                 yield [to_hashable(column) for column in self._reader(group, columns).columns]
-            except (DecodeError, UnicodeDecodeError):  # `read` reports it; the fingerprint goes on
+            except Exception:  # `read` reports damaged pages, and values without a counterpart in Python
                 yield None
 
     def _check_columns(self, footer: Footer, schema: Any, first: Any) -> None:
@@ -207,6 +207,8 @@ class Parquet(ReprMixin):
                     f"{footer.path!r}: column {name!r} has the type {kind}, and {first.field(name).type} in "
                     f"{self.paths[0]!r}"
                 )
+            if name in self.fields:
+                check_label_type(kind, f"{footer.path!r}: column {name!r}")
             if name == self.image and not is_image_type(kind):
                 raise SourceError(
                     f"{footer.path!r}: column {name!r} has the type {kind}: images are encoded bytes, a binary column "

@@ -44,7 +44,7 @@ class UserArray:
         self._value = value
         self.is_list = isinstance(value, (list, tuple))
         if isinstance(value, torch.Tensor):
-            plain = value.detach().as_subclass(torch.Tensor).cpu()
+            plain = value.detach().as_subclass(torch.Tensor).cpu().resolve_neg()
             self.array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
         elif isinstance(value, (np.ndarray, list, tuple)):
             self.array = np.asarray(value)

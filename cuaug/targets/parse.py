@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.image_types import tv_target_kind
+from cuaug.image_types import tensor_fault, tv_target_kind
 from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.names import (
@@ -83,6 +83,8 @@ class Group:
             name = self._name(key)
             if format.passes(key, name):
                 continue
+            if isinstance(value, torch.Tensor) and (fault := tensor_fault(value)):
+                raise TransformError(f"{name} must be a dense tensor, not {fault}")
             field = _parse_field(container, key, value, name, size, format, box_format)
             if field is not None:
                 self.fields[key] = field

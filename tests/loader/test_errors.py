@@ -268,7 +268,7 @@ def test_labels_that_cannot_be_merged(labels, tmp_path):
         assert next(iter(loader)).labels == labels
 
 
-@pytest.mark.parametrize("odd", [None, "", b"cat", 2**70, object], ids=repr)
+@pytest.mark.parametrize("odd", [None, "", b"cat", object], ids=repr)
 def test_the_odd_label_is_named(odd, tmp_path):
     (tmp_path / "a.png").write_bytes(png(0))
     files = [(tmp_path / "a.png", label) for label in (6, 7.5, odd, 8)]

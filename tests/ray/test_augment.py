@@ -212,6 +212,32 @@ def test_a_null_image_is_a_damaged_row(null):
     assert augment({"id": [0], "bytes": np.array([np.nan], np.float32)}, on_error="skip")["id"] == []
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (None, "the column 'boxes' is null"),
+        ([np.arange(4.0), np.arange(2.0)], "boxes must be .* not of dtype object"),
+        ([None, np.arange(4.0)], "boxes must be .* not of dtype object"),
+        (torch.zeros(1, 4, device="meta"), "boxes must be a dense tensor, not a tensor on meta"),
+    ],
+    ids=["null", "lengths", "inner null", "meta"],
+)
+def test_a_bad_target_costs_its_row(bad, reason, caplog):
+    """Rows of several lengths ended the run with NumPy's error; a null passed as no boxes."""
+    boxes = np.array([[0.0, 0, 10, 10]])
+    bad = _objects(bad) if isinstance(bad, list) else bad
+    batch = columns(3) | {"boxes": _objects([boxes, bad, boxes])}
+    found = augment(batch, [T.Resize((20, 20))], targets=["boxes"], on_error="skip")
+    assert found["id"].tolist() == [batch["id"][0], batch["id"][2]] and found["boxes"].shape == (2, 1, 4)
+    with pytest.raises((cuaug.DecodeError, cuaug.TransformError), match=reason):
+        augment(batch, [T.Resize((20, 20))], targets=["boxes"])
+
+
+def test_keys_that_are_no_text_are_refused():
+    with pytest.raises(cuaug.ArgumentError, match=r"the column 'id' has '\\ud800' in row 1, which is no text"):
+        draw_keys(["\udcff", "\ud800"], "id")
+
+
 def test_columns_beside_dropped_boxes_are_refused():
     two = np.array([[0.0, 0, 1, 1], [10, 10, 40, 40]])
     batch = columns(3) | {"boxes": _objects([two] * 3), "labels": _objects([np.array([5, 6])] * 3)}

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler
-from cuaug.errors import ArgumentError
+from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import Parquet, open_source
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import samples, write_parquet
@@ -192,6 +192,55 @@ def test_null_values_damage_one_sample(path):
         source.read(3)
     with Loader(source, batch_size=4, on_error="skip") as loader:
         assert next(iter(loader)).labels.tolist() == [0]
+
+
+FAR = {
+    "timestamp": pa.array([0, 2**62, 2], pa.timestamp("us")),
+    "date": pa.array([0, 2**31 - 1, 2], pa.date32()),
+    "duration": pa.array([0, 2**62, 2], pa.duration("s")),
+    "nanoseconds of a day": pa.array([0, 1, 2000], pa.time64("ns")),
+    "negative time of day": pa.array([0, -1, 2], pa.time32("s")),
+    "uint64": pa.array([0, 2**64 - 1, 2], pa.uint64()),
+    "text": pa.array([b"a", b"\xff", b"b"]).view(pa.string()),
+    "list": pa.array([[0], [2**62], [2]], pa.list_(pa.timestamp("us"))),
+    "struct": pa.array([{"a": 0}, {"a": 2**62}, {"a": 2}], pa.struct([("a", pa.timestamp("us"))])),
+}
+
+
+@pytest.mark.parametrize("kind", FAR)
+def test_a_value_without_a_counterpart_damages_one_sample(path, kind):
+    """A far date ended the run with an OverflowError, and so did the fingerprint."""
+    source = Parquet(write(path, image=images(3), label=FAR[kind]))
+    errors: list[DecodeError] = []
+    collate = {} if kind == "uint64" else {"collate_fn": list}
+    with Loader(source, batch_size=3, on_error="skip", error_callback=errors.append, **collate) as loader:
+        assert next(iter(loader)).indices.tolist() == [0, 2]
+    assert [error.index for error in errors] == [1] and source.fingerprint()
+    if kind == "uint64":
+        with Loader(source, batch_size=3, collate_fn=list) as loader:
+            assert next(iter(loader)).labels == [0, 2**64 - 1, 2]
+
+
+def test_a_type_without_values_is_refused(path):
+    zone = pa.array([0, 1], pa.timestamp("us", tz="Mars/Olympus"))
+    twice = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
+    inner = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 2], zone)], names=["times"])
+    for column, message in ((zone, "cannot be converted"), (twice, "two fields of one name"), (inner, "cannot be")):
+        write(path, image=images(2), label=column)
+        with pytest.raises(SourceError, match=rf"data.parquet': column 'label' has the type .*{message}"):
+            Parquet(path)
+        assert len(Parquet(path, label=None)) == 2
+    write(path, image=images(2), label=pa.array([0, 1], pa.timestamp("us", tz="UTC")))
+    assert Parquet(path).label(1).microsecond == 1
+
+
+def test_a_path_that_is_no_text(path):
+    paths = pa.array([b"a.png", b"\xff"]).view(pa.string())
+    column = pa.StructArray.from_arrays([pa.array([images(1)[0], None]), paths], names=["bytes", "path"])
+    source = Parquet(write(path, image=column), label=None)
+    assert source.read(0) == (png(0), 0)
+    with pytest.raises(DecodeError, match="path is no UTF-8 text"):
+        source.read(1)
 
 
 def test_a_damaged_page_damages_its_row_group(path):
