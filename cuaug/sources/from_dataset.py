@@ -59,8 +59,8 @@ class FromDataset(ReprMixin):
     Attributes:
         classes: the class names, or None.
 
-    An OSError from the Dataset damages one sample, and so does a PIL image with 32-bit channels. Any other exception
-    ends the iteration.
+    An OSError from the Dataset damages one sample, and so do a PIL image with 32-bit channels and a tensor that is not
+    dense (meta, sparse, nested). Any other exception ends the iteration.
 
     Raises:
         LoaderError: the dataset has no length or no items; from `read`: an item is none of these.
