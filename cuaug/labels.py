@@ -76,8 +76,12 @@ def check_label(label: Any) -> None:
     elif isinstance(label, torch.Tensor):
         if fault := tensor_fault(label):
             raise DecodeError(f"the label holds {fault}")
-    elif isinstance(label, (list, tuple, Mapping)):
-        for item in label.values() if isinstance(label, Mapping) else label:
+    elif isinstance(label, Mapping):
+        for field in label.values():
+            check_label(field)
+    elif isinstance(label, (list, tuple)):
+        kinds = set(map(type, label))  # long lists of numbers are common
+        for item in () if kinds == {float} else (min(label), max(label)) if kinds == {int} else label:
             check_label(item)
 
 
