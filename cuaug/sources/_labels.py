@@ -85,6 +85,8 @@ def to_label_sequence(labels: Iterable[Any]) -> Sequence[Any]:
         raise ArgumentError(f"labels must be a dense tensor, not {fault}")
     if isinstance(labels, (Sequence, np.ndarray, torch.Tensor)):
         return labels  # type: ignore[return-value]
+    if hasattr(labels, "isna") and (missing := np.asarray(labels.isna())).any():
+        raise SourceError(f"labels, entry {missing.argmax()}: the label is missing: leave the sample out")
     return to_column(list(labels), "labels, entry {}".format) if hasattr(labels, "__array__") else list(labels)
 
 

@@ -125,9 +125,13 @@ class ChecksumSource(ReprMixin):
         folder = os.path.join(os.path.dirname(path), "")
         lines = []
         for name, digest in zip(_paths(self.source), self._digests, strict=True):
-            lines.append(_format_line(_to_absolute(name).removeprefix(folder), digest.tobytes()))
+            line = _format_line(_to_absolute(name).removeprefix(folder), digest.tobytes())
+            try:
+                lines.append(line.encode("utf-8", "surrogateescape"))
+            except UnicodeEncodeError as error:
+                raise SourceError(f"{name!r} cannot be written to {path!r}: no file can have such a name") from error
         with Directory(folder, trusted=False) as directory, directory.atomic_write(os.path.basename(path)) as file:
-            file.write("".join(lines).encode(errors="surrogateescape"))
+            file.writelines(lines)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -261,10 +265,9 @@ def _parse_file(path: str) -> dict[str, str]:
     checksums: dict[str, str] = {}
     folder = os.path.dirname(os.path.abspath(path))
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            lines = file.read().split("\n")
+        lines = read_bytes(path).decode("utf-8", "surrogateescape").split("\n")
     except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+        raise SourceError(f"cannot read {path!r}: {error_reason(error)}") from error
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue

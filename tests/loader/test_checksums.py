@@ -274,6 +274,17 @@ def test_every_name_survives_the_file(names):
     assert [again.read(i) for i in range(len(names))] == [checked.read(i) for i in range(len(names))]
 
 
+def test_names_that_no_file_can_have_are_refused(tmp_path):
+    (tmp_path / "sums").write_text("old")
+    source = Files(["a.png", "\ud800.png"])
+    with pytest.raises(LoaderError, match=r"'\\ud800\.png' cannot be written to .*sums'"):
+        ChecksumSource(source, [0, 0]).save(tmp_path / "sums")
+    assert (tmp_path / "sums").read_text() == "old"
+    for name in ("\ud800", "a\0b"):
+        with pytest.raises(LoaderError, match=r"^cannot read .*no file can have such a name"):
+            ChecksumSource(source, name)
+
+
 def test_urls_are_kept_as_they_are(tmp_path):
     class Remote(Memory):
         def path(self, index: int) -> str:

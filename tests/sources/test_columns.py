@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import Loader, SourceError
+from cuaug import Loader, LoaderError, SourceError
 from cuaug.sources import Csv, DataFrame, Files, ListFile
 from cuaug.sources._labels import to_column
 from cuaug.sources._text import parse_number
@@ -88,6 +88,14 @@ def test_text_and_nulls_among_numbers_are_refused(values):
             column(values)
     elif kinds == {False}:
         assert column(values) == values
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Int64", "boolean", "object"])
+def test_a_missing_label_of_a_series_is_named(dtype):
+    with pytest.raises(SourceError, match=r"^labels, entry 1: the label is missing"):
+        Files(["a.png", "b.png"], pd.Series([1, None], dtype=dtype))
+    with pytest.raises(LoaderError, match=r"^frame: row 1 has no 'label'"):
+        DataFrame(pd.DataFrame({"path": ["a.png", "b.png"], "label": pd.Series([1, None], dtype=dtype)}))
 
 
 def test_more_digits_than_float64():
