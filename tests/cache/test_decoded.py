@@ -168,7 +168,7 @@ def test_a_forked_child_keeps_its_parents_images(open_cache):
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
+            signal.alarm(100)
             is_right = is_same(cache.get(1), make_image(1)) and is_same(cache.put(2, make_image(2)), make_image(2))
             os._exit(0 if is_right and is_same(view, make_image(1)) else 1)
     assert os.waitpid(child, 0)[1] == 0

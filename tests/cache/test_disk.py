@@ -87,7 +87,7 @@ def test_allocation_waits_for_the_lock(tmp_path):
         with cache._store._locked():
             put = pool.submit(other.put, 1, make_image(1))
             assert not wait([put], timeout=0.3).done
-        assert is_same(put.result(10), make_image(1))
+        assert is_same(put.result(60), make_image(1))
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import io
 import pickle
 import resource
 import struct
-import time
 
 import numpy as np
 import pytest
@@ -84,10 +83,9 @@ def test_the_error_names_the_cause(data, cause):
 @pytest.mark.parametrize("bomb", [jpeg_claiming(65_500, 65_500), png_claiming(65_500, 65_500)], ids=["jpeg", "png"])
 def test_a_header_bomb_is_refused_before_anything_is_allocated(bomb):
     read_header(JPEG)  # import the codec first
-    peak, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DecodeError, match=r"65500 x 65500 = 4290250000 pixels.*max_pixels=178956970"):
         read_header(bomb)
-    assert time.perf_counter() - start < 0.5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20_000  # KiB
 
 

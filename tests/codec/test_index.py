@@ -365,7 +365,7 @@ def test_a_forked_child_frees_nothing():
     ctypes.CDLL(None).pthread_mutex_lock(lock)
     pid = os.fork()
     if pid == 0:
-        signal.alarm(10)
+        signal.alarm(100)
         before = allocated()  # here: what other objects free at a fork does not count
         library.cuaug_jpeg_index_delete(index.handle)
         os._exit(0 if crop(FILE, REGION, index) is None and allocated() >= before else 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -136,21 +136,22 @@ def test_check_lets_a_long_video_take_its_time(folder, run, tmp_path, monkeypatc
 
 
 def test_a_loader_names_a_video_whose_decoder_hangs(folder, monkeypatch):
-    decode = video_module.VideoDecoder.decode
+    decode, release = video_module.VideoDecoder.decode, threading.Event()
 
     def slow(self, path, *rest):
         if path.endswith("1.mp4"):
-            time.sleep(2)
+            release.wait()
         return decode(self, path, *rest)
 
     monkeypatch.setattr(video_module.VideoDecoder, "decode", slow)
     source = Videos([folder / "ant" / "0.mp4", folder / "ant" / "1.mp4"], frames=2)
     says = r"decoding .*1\.mp4.* has taken"
     with (
-        Loader(source, batch_size=2, threads=2, timeout_seconds=0.5) as loader,
+        Loader(source, batch_size=2, threads=2, timeout_seconds=2) as loader,
         pytest.raises(LoaderTimeoutError, match=says),
     ):
         next(iter(loader))
+    release.set()
 
 
 # --- preview, profile ------------------------------------------------------------------------------------------------

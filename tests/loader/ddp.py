@@ -72,7 +72,7 @@ def main(folder: Path) -> None:
             return [loader.rank, loader.world_size]
 
     result["environment"] = places()
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=300))
     os.environ["RANK"], os.environ["WORLD_SIZE"] = "7", "9"  # torch.distributed knows better
     result["torch.distributed"] = places()
     result["given"] = places(rank=5, world_size=6)

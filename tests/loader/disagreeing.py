@@ -124,16 +124,15 @@ def main(folder: Path) -> None:
     begin(folder, rank)
     logging.basicConfig(level="INFO")
     rank_agreement.WAIT_SECONDS = WAIT
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    outcomes: list[tuple[float, Any]] = []
+    dist.init_process_group("gloo", timeout=timedelta(seconds=300))
+    outcomes: list[Any] = []
     for case in CASES:
         dist.barrier()
-        start = time.monotonic()
         try:
             outcome: Any = case(rank)
         except RankError as error:
             outcome = str(error)
-        outcomes.append((time.monotonic() - start, outcome))
+        outcomes.append(outcome)
     dist.barrier()
     (folder / f"{rank}.json").write_text(json.dumps(outcomes))
     leave()

@@ -236,7 +236,7 @@ def test_an_error_that_is_its_own_cause(on_error):
                 raise error from error
             return super().read(index)
 
-    with Loader(Fails(3), batch_size=3, on_error=on_error, timeout_seconds=5) as loader:
+    with Loader(Fails(3), batch_size=3, on_error=on_error) as loader:
         if on_error == "raise":
             with pytest.raises(DecodeError, match="bad tile"):
                 list(loader)

@@ -10,7 +10,7 @@ from tests.loader import disagreeing
 from tests.loader.launch import Launch
 
 pytestmark = pytest.mark.cpu_only
-COUNT, WAIT = disagreeing.COUNT, disagreeing.WAIT
+COUNT = disagreeing.COUNT
 DIFFERENCES = [
     "seed is 0 on rank 0, 1 on rank 1",
     "batch_size is 4 on rank 0, 5 on rank 1",
@@ -28,23 +28,21 @@ def test_two_ranks(tmp_path):
     first, second = (json.loads((launch.folder / f"{rank}.json").read_text()) for rank in range(2))
     names = [getattr(case, "__name__", "") for case in disagreeing.CASES]
     cases = dict(zip(names, zip(first, second, strict=True), strict=True))
-    for outcomes in zip(first, second, strict=True):
-        assert all(seconds < 3 * WAIT for seconds, _ in outcomes)
     for difference, outcomes in zip(DIFFERENCES, zip(first, second, strict=True), strict=False):
-        for seconds, message in outcomes:
-            assert difference in message and seconds < WAIT, message
-    for _, message in cases["peeking_by_next"]:
+        for message in outcomes:
+            assert difference in message, message
+    for message in cases["peeking_by_next"]:
         assert "loader.peek()" in message, message
-    (_, nothing), (_, message) = cases["alone"]
+    nothing, message = cases["alone"]
     assert nothing == [] and "rank 0 did not begin this iteration" in message
     for name in ("peeking", "slow_checkpoint"):
-        (_, zero), (_, one) = cases[name]
+        zero, one = cases[name]
         assert len(zero) == len(one) == COUNT
         assert sorted(zero[: COUNT // 2] + one[: COUNT // 2]) == [*range(COUNT)], "one exact epoch"
     assert "rank 1 waits for rank 0" in launch.output
-    (_, zero), (_, one) = cases["breaks"]
+    zero, one = cases["breaks"]
     assert len(zero) == len(one) == 8 + COUNT
-    assert sorted(cases["one_rank_on_purpose"][0][1]) == [*range(COUNT)]
-    (_, (seed, *zero)), (_, (same, *one)) = cases["drawn_seed"]
+    assert sorted(cases["one_rank_on_purpose"][0]) == [*range(COUNT)]
+    (seed, *zero), (same, *one) = cases["drawn_seed"]
     assert seed == same and sorted(zero + one) == [*range(COUNT)]
     assert launch.output.count(f"the seed is {seed}, from torch's generator") == 2

@@ -6,7 +6,6 @@ import functools
 import gc
 import itertools
 import os
-import time
 import weakref
 
 import pytest
@@ -24,6 +23,7 @@ from tests.loader.programs import run
 from tests.loader.test_cache import assert_equal, epochs
 from tests.loader.test_reproducible import training_chain
 from tests.sources.writers import KINDS, Sample
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cpu_only
 
@@ -186,11 +186,8 @@ def test_the_default_is_a_share_of_the_memory(monkeypatch):
 # --- its memory ------------------------------------------------------------------------------------------------------
 
 
-def is_freed(index: weakref.ref[JpegIndex], seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while index() is not None and time.monotonic() < end:
-        time.sleep(0.01)
-    return index() is None
+def is_freed(index: weakref.ref[JpegIndex]) -> bool:
+    return eventually(lambda: index() is None)
 
 
 @pytest.mark.parametrize("how", ["closed", "deleted", "deleted in mid-epoch", "deleted before its iterator"])
@@ -250,7 +247,7 @@ codes = []
 for how in range(4):
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(100)
         correct = child_works()
         gc.collect()
         sys.exit(0 if correct else 3) if how % 2 else os._exit(0 if correct else 3)

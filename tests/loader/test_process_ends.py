@@ -87,7 +87,7 @@ def train():
     loader = Loader(Memory(4000), batch_size=8, threads=4)
     for images, labels in loader:
         event()
-        time.sleep(600)
+        wait_for_ctrl_c()
 
 train()
 """,
@@ -295,7 +295,7 @@ from tests.loader.pictures import Bytes, png, slow_to_decode
 
 thread_pool._CLOSE_SECONDS = 0.1
 loader = Loader(Bytes(png(0), slow_to_decode(300 if {seconds} else 400)), T.Resize((8, 8)), threads=1, prefetch=1)
-batches, deadline = iter(loader), time.monotonic() + 8
+batches, deadline = iter(loader), time.monotonic() + 60
 next(batches)
 while not any(clock.activity == "decoding" for clock in loader._pipeline.workers.activities()):
     assert time.monotonic() < deadline, f"the decode was not seen: {{loader.stats()}}"

@@ -33,7 +33,7 @@ def refuses(function, *arguments):
         return "belongs to another process" in str(error)
 
 def use(loader, under_way, kept):
-    signal.alarm(30)
+    signal.alarm(100)
     yield refuses(next, iter(loader))
     yield refuses(list, loader)
     yield refuses(next, under_way)
@@ -129,7 +129,7 @@ def test_a_fork_waits_for_a_thread_that_imports_the_decoders(decoders):
         run(f"""{IMPORTING[decoders]}
 child = os.fork()
 if child == 0:
-    signal.alarm(30)
+    signal.alarm(100)
     complete = [n for images, _ in Loader(Memory(40), batch_size=4, threads=2) for n in numbers_of(images)]
     os._exit(0 if complete == list(range(40)) and nv().__version__ else 3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -280,16 +280,21 @@ def left():
     shared = [path for path in files + maps if "/dev/shm" in path or "memfd" in path]
     return here.num_fds(), here.num_threads(), threading.active_count(), sorted(maps), shared, here.children()
 
+def at_rest():
+    now = None
+    while now != (now := left()):
+        time.sleep(0.5)
+    return now
+
 def settled(want):
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while (now := left()) != want and time.monotonic() < end:
         time.sleep(0.05)
     return now
 
 is_cpu = loader().device.type == "cpu"
 every_end()
-time.sleep(0.5)
-before = left()
+before = at_rest()
 for _ in range(5):
     every_end()
 after = settled(before)

@@ -26,6 +26,7 @@ from cuaug.sampling import LAST_BATCH
 from tests.loader import training
 from tests.loader.launch import Launch
 from tests.loader.pictures import Memory, checksums, write_photos
+from tests.support.waiting import eventually
 
 # Gives every sample different pixels in every epoch.
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.RandomErasing(1.0, value="random")]
@@ -223,10 +224,7 @@ def test_a_state_counts_consumed_and_not_prefetched_batches():
         assert loader.state_dict()["position"] == 0
         for step in range(1, 4):
             next(batches)
-            end = time.monotonic() + 10
-            while source.reads < 2 * (step + 8) and time.monotonic() < end:
-                time.sleep(0.001)
-            assert source.reads == 2 * (step + 8), "the prefetched batches are read"
+            assert eventually(lambda step=step: source.reads == 2 * (step + 8)), "the prefetched batches are read"
             assert loader.state_dict()["position"] == 2 * step
         batches.close()
         assert loader.state_dict()["position"] == 6, "a break keeps the state"

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from cuaug import Batch, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
 from tests.loader.pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
+from tests.support.waiting import eventually
 
 
 def workers() -> list[threading.Thread]:
@@ -32,12 +33,8 @@ def own_threads(loader: Loader) -> int:
     return loader.threads + (loader.device.type == "cuda")
 
 
-def no_workers_left(seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while workers() and time.monotonic() < end:
-        gc.collect()
-        time.sleep(0.01)
-    return not workers()
+def no_workers_left() -> bool:
+    return eventually(lambda: (gc.collect() and False) or not workers())
 
 
 @pytest.fixture(autouse=True)
@@ -152,16 +149,14 @@ def test_close_from_another_thread_wakes_the_consumer():
 
     class Stuck(Memory):
         def read(self, index):
-            release.wait(20)
+            release.wait()
             return super().read(index)
 
     loader = Loader(Stuck(8), threads=1)
     closer = threading.Timer(0.2, loader.close)
     closer.start()
-    begin = time.monotonic()
     with pytest.raises(LoaderError, match="closed"):
         next(iter(loader))
-    assert time.monotonic() - begin < 2
     release.set()
     closer.join()
 
@@ -208,10 +203,7 @@ def test_the_threads_of_a_loader_that_raised_end(options, kind):
         raise_and_catch()
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             gc.collect()
-        end = time.monotonic() + 5
-        while workers() and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not workers()
+        assert eventually(lambda: not workers())
     finally:
         gc.enable()
 
@@ -232,23 +224,21 @@ def test_an_abandoned_iterator_stops_its_work():
 
 
 def test_close_while_a_read_is_stuck():
-    """It waits at most a second for the read; the thread ends with the read."""
+    """It does not wait for the read; the thread ends with the read."""
     release, stuck = threading.Event(), threading.Event()
 
     class Stuck(Memory):
         def read(self, index):
             if index >= 4:
                 stuck.set()
-                release.wait(60)
+                release.wait()
             return super().read(index)
 
     loader = Loader(Stuck(40), batch_size=4, threads=2)
     batches = iter(loader)
     kept = next(batches)
     stuck.wait()
-    begin = time.monotonic()
     loader.close()
-    assert time.monotonic() - begin < 4
     with pytest.raises(LoaderError, match="closed"):
         next(batches)
     assert numbers_of(kept.images) == [0, 1, 2, 3]

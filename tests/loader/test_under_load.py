@@ -19,6 +19,7 @@ from cuaug import Batch, Loader, LoaderError
 from cuaug._runtime.native import library
 from tests.loader.pictures import Bytes, Memory, numbers_of, png, slow_to_decode
 from tests.loader.programs import Program
+from tests.support.waiting import eventually
 
 
 class WatchedSource(Memory):
@@ -49,13 +50,6 @@ def release() -> Iterator[threading.Event]:
 def checked_labels(batch: Batch) -> list[int]:
     assert numbers_of(batch.images) == batch.labels.tolist() == batch.indices.tolist() and batch.valid.all()
     return batch.labels.tolist()
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.001)
-    return condition()
 
 
 # --- slow, but progressing -------------------------------------------------------------------------------------------
@@ -108,7 +102,7 @@ def test_prefetch_never_holds_more_than_its_depth(prefetch, batch_size, threads)
 
 def test_earlier_batches_have_priority(release):
     """A batch that is read need not wait for later reads, even on one thread."""
-    source = WatchedSource(64, lambda index: index < 16 or release.wait(60))
+    source = WatchedSource(64, lambda index: index < 16 or release.wait())
     for threads in (1, 3):
         with Loader(source, batch_size=8, threads=threads, timeout_seconds=20) as loader:
             batches = iter(loader)
@@ -116,16 +110,16 @@ def test_earlier_batches_have_priority(release):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("timeout_seconds", [1.0, None])
+@pytest.mark.parametrize("timeout_seconds", [2.0, None])
 def test_slow_batches_do_not_time_out(timeout_seconds):
     """Batches and the consumer take longer than the timeout; no single sample does."""
-    source = WatchedSource(16, lambda index: time.sleep(0.15))
-    with Loader(source, batch_size=8, threads=1, prefetch=1, timeout_seconds=timeout_seconds) as loader:
+    source = WatchedSource(80, lambda index: time.sleep(0.055))
+    with Loader(source, batch_size=40, threads=1, prefetch=1, timeout_seconds=timeout_seconds) as loader:
         begin = time.monotonic()
         for k, batch in enumerate(loader):
-            assert checked_labels(batch) == list(range(8 * k, 8 * k + 8))
-            time.sleep(1.1 * (k == 0))
-        assert time.monotonic() - begin > 2.3 and k == 1
+            assert checked_labels(batch) == list(range(40 * k, 40 * k + 40))
+            time.sleep(2.1 * (k == 0))
+        assert time.monotonic() - begin > 4.3 and k == 1
 
 
 # --- stuck samples ---------------------------------------------------------------------------------------------------
@@ -136,20 +130,19 @@ def test_slow_batches_do_not_time_out(timeout_seconds):
 def test_a_stuck_source_is_reported_with_its_path(release, threads):
     """After the earlier batches. The loader continues with its other threads; other loaders are not affected."""
     stuck = [21]
-    source = WatchedSource(40, lambda index: index not in stuck or release.wait(60))
+    source = WatchedSource(40, lambda index: index not in stuck or release.wait())
     with (
         Loader(source, batch_size=4, threads=threads, timeout_seconds=1) as loader,
         Loader(Memory(400), batch_size=4, threads=1) as other,
     ):
         got = []
-        begin = time.monotonic()
         with pytest.raises(
             LoaderError,
-            match=r"^reading 'disk/21.png' \(sample 21\) has taken (\d\.\d) s so far, more than timeout_seconds=1$",
+            match=r"^reading 'disk/21.png' \(sample 21\) has taken \d+\.\d s so far, more than timeout_seconds=1$",
         ):
             for batch in loader:
                 got += checked_labels(batch)
-        assert 1 < time.monotonic() - begin < 10 and got == list(range(20))
+        assert got == list(range(20))
         assert sum(len(labels) for _, labels in other) == 400
         stuck.clear()  # later reads succeed
         if threads == 1:
@@ -166,21 +159,21 @@ def test_a_new_iteration_does_not_time_out_for_an_old_one(release):
 
     def before(index: int) -> None:
         if slow.is_set():
-            time.sleep(0.15)
+            time.sleep(0.05)
         elif index == 3:
-            release.wait(60)
+            release.wait()
 
-    with Loader(WatchedSource(6, before), batch_size=6, threads=2, timeout_seconds=0.7) as loader:
+    with Loader(WatchedSource(60, before), batch_size=60, threads=2, timeout_seconds=2) as loader:
         with pytest.raises(LoaderError, match="sample 3"):
             list(loader)
         slow.set()
-        assert [checked_labels(batch) for batch in loader] == [[0, 1, 2, 3, 4, 5]]
+        assert [checked_labels(batch) for batch in loader] == [list(range(60))]
 
 
 @pytest.mark.slow
 def test_a_stuck_replacement_is_reported(release):
     """Of a damaged sample; no sample after 1 is prefetched here."""
-    source = WatchedSource(30, lambda index: index < 2 or release.wait(60), damaged=[0, 1])
+    source = WatchedSource(30, lambda index: index < 2 or release.wait(), damaged=[0, 1])
     with (
         Loader(source, on_error="replace", threads=4, prefetch=1, timeout_seconds=1) as loader,
         pytest.raises(LoaderError, match=r"reading 'disk/\d+.png' \(sample \d+\) has taken") as caught,
@@ -195,7 +188,7 @@ def test_a_stuck_decoder_is_reported():
     with Loader(Bytes(png(0), slow_to_decode(), png(2)), threads=2, timeout_seconds=0.5) as loader:
         batches = iter(loader)
         assert next(batches).labels.tolist() == [0]
-        with pytest.raises(LoaderError, match=r"^decoding sample 1 has taken \d\.\d s so far, more than"):
+        with pytest.raises(LoaderError, match=r"^decoding sample 1 has taken \d+\.\d s so far, more than"):
             next(batches)
 
 
@@ -207,7 +200,7 @@ def test_a_stuck_native_read_names_its_file(monkeypatch, release):
         return number == 0
 
     monkeypatch.setattr(library, "cuaug_pool_activity", stuck_at_sample_5)
-    monkeypatch.setattr("cuaug.pipeline.reader.Reader.fetch", lambda *_: release.wait(60))
+    monkeypatch.setattr("cuaug.pipeline.reader.Reader.fetch", lambda *_: release.wait())
     with (
         Loader([f"disk/{i}.png" for i in range(8)], batch_size=8, threads=1, timeout_seconds=0.5) as loader,
         pytest.raises(LoaderError, match=r"^reading 'disk/5.png' \(sample 5\) has taken \d+\.\d s so far"),
@@ -219,7 +212,7 @@ def test_a_stuck_native_read_names_its_file(monkeypatch, release):
 def test_a_stuck_collate_fn_is_reported(release):
     def collate(labels: list[int]) -> list[int]:
         if labels[0] == 8:
-            release.wait(60)
+            release.wait()
         return labels
 
     with Loader(WatchedSource(40), batch_size=4, threads=2, timeout_seconds=1, collate_fn=collate) as loader:
@@ -237,7 +230,7 @@ class Slow(Memory):
     def read(self, index):
         if index == 2:
             ready()
-        for _ in range(12):
+        for _ in range(6):
             time.sleep(0.05)
         return super().read(index)
 

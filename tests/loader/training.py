@@ -41,7 +41,7 @@ def main(folder: Path, state: Path, photos: Path, steps: int) -> None:
     rank = int(os.environ.get("RANK", "0"))
     begin(folder, rank)
     if "RANK" in os.environ:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=300))
     with make_loader(photos) as loader, (folder / f"{rank}.log").open("w") as log:
         if state.exists():
             loader.load_state_dict(json.loads(state.read_text()))

@@ -87,14 +87,14 @@ def test_an_object_that_changes_after_its_folder_was_listed_is_an_error(store, s
 
 @pytest.mark.parametrize("kind", ["stuck", "503"])
 def test_a_stuck_connection_is_named_in_time(s3, kind):
-    store = ObjectStore(s3.options, timeout_seconds=1)
+    store = ObjectStore(s3.options, timeout_seconds=2)
     remote = store.open(s3.put("a.tar", DATA))
     if kind == "stuck":
         s3.faults.stuck_path = "a.tar"
     else:
         s3.faults.share, s3.faults.kinds = 1.0, (kind,)
     with pytest.raises(
-        OSError, match=r"'s3://photos/a.tar', bytes 7 to 17: no request succeeded in .*timeout_seconds=1"
+        OSError, match=r"'s3://photos/a.tar', bytes 7 to 17: no request succeeded in .*timeout_seconds=2"
     ):
         store.read(remote, 7, 10)
 
@@ -102,7 +102,7 @@ def test_a_stuck_connection_is_named_in_time(s3, kind):
 @pytest.mark.parametrize("kind", ["200", "404"])
 def test_a_dead_server_is_waited_for_once(s3, kind, monkeypatch):
     """Later requests fail at once, and the first one that it answers ends that."""
-    store = ObjectStore(s3.options, timeout_seconds=1)
+    store = ObjectStore(s3.options, timeout_seconds=2)
     remote = store.open(s3.put("a.tar", DATA))
     s3.faults.share, s3.faults.kinds = 1.0, ("503",)
     with pytest.raises(OSError, match="no request succeeded in"):

@@ -17,6 +17,7 @@ from cuaug.sources._row_group_ahead import RowGroupReadAhead
 from cuaug.sources._row_groups import RowGroupCache
 from tests.remote.servers import FAULTS
 from tests.sources.writers import png, samples, write_parquet
+from tests.support.waiting import eventually
 
 pa = pytest.importorskip("pyarrow")
 
@@ -110,9 +111,7 @@ def test_row_groups_come_before_their_samples(both):
     with cuaug.Loader(remote, batch_size=4, threads=2, device="cpu", prefetch=1) as loader:
         taken = iter(loader)
         next(taken)
-        end = time.monotonic() + 20
-        while len(remote._cache.get()._unread) < 21 and time.monotonic() < end:
-            time.sleep(0.01)
+        assert eventually(lambda: len(remote._cache.get()._unread) >= 21)
         assert len(remote._cache.get()._tables) == ROWS // 5
         counts = loader.stats().remote
         assert counts["requests"] >= 24 and 0 < counts["held_bytes"] <= counts["max_held_bytes"] <= 1 << 19
@@ -167,10 +166,8 @@ def test_what_is_fetched_ahead_pushes_out_nothing_that_is_needed():
     ahead = RowGroupReadAhead(cache, ("x",), order, lambda indices: indices.tolist())
 
     def wait_for(groups: list[int]) -> None:
-        end = time.monotonic() + 10
-        while sorted(reader.seen) != groups and time.monotonic() < end:
-            time.sleep(0.001)
-        time.sleep(0.02)
+        eventually(lambda: sorted(reader.seen) == groups)
+        time.sleep(0.02)  # for more
         assert sorted(reader.seen) == groups
 
     wait_for([0, 1, 2, 3])  # half of 800 bytes is pinned

@@ -61,6 +61,6 @@ def test_closing_at_the_interpreters_exit_takes_no_lock(monkeypatch):
         patch.setattr(sys, "is_finalizing", lambda: True)
         closing = threading.Thread(target=ahead.close, daemon=True)
         closing.start()
-        closing.join(10)
+        closing.join(60)
         assert not closing.is_alive()
     ahead.close()

@@ -259,7 +259,7 @@ def test_a_refusal_is_logged_once_and_work_goes_on(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, "cuaug"):
         for _ in range(3):
             pool.submit(ran.wait)
-        ran.wait(20)
+        ran.wait(60)
     pool.close()
     assert [record.getMessage() for record in caplog.records] == [
         "worker threads are not bound to CPUs [7]: [Errno 22] Invalid argument"

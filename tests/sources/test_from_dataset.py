@@ -289,7 +289,7 @@ def test_the_lock_is_released_after_an_error():
     done = []
     thread = threading.Thread(target=lambda: done.append(source.read(1)))
     thread.start()
-    thread.join(5)
+    thread.join(60)
     assert done == [(b"i", 1)]
 
 

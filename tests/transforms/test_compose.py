@@ -154,7 +154,7 @@ def test_segments_of_an_unedited_chain_are_computed_once():
 
 
 def test_two_threads_may_compute_the_segments_at_once(monkeypatch):
-    barrier, split = threading.Barrier(2, timeout=10), T.Compose._split
+    barrier, split = threading.Barrier(2, timeout=60), T.Compose._split
 
     def split_together(self):
         barrier.wait()
