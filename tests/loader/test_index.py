@@ -6,6 +6,7 @@ import functools
 import gc
 import itertools
 import os
+import time
 import weakref
 
 import pytest
@@ -206,7 +207,8 @@ def test_memory_is_freed(how):
             loader.close()
         elif how == "deleted before its iterator":
             del loader
-            assert not is_freed(index, 0.1) and len(list(batches)) == COUNT // 2 - 1
+            time.sleep(0.1)  # for threads that end
+            assert index() is not None and len(list(batches)) == COUNT // 2 - 1
         else:
             del loader, batches
         assert is_freed(index) and kept.images.shape == (2, 3, 200, 200)
