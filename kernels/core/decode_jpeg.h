@@ -82,14 +82,20 @@ struct SegmentReader {
     }
 };
 
-// In place: a column of a block.
-DEVICE void transform_column(short* block, int column) {
-    int values[8];
+// In place: a column of a block. False if a value is so large that libjpeg-turbo's SIMD code would overflow, which each
+// CPU does in another way: sums of two values have 16 bits there. No encoder's file has half of such values.
+DEVICE bool transform_column(short* block, int column) {
+    constexpr int limit = 1 << 14;
+    int values[8], sum = 0;
     UNROLL
     for (int i = 0; i < 8; ++i) values[i] = block[8 * i + column];
     inverse_dct<true>(values);
     UNROLL
-    for (int i = 0; i < 8; ++i) block[8 * i + column] = short(clamp(values[i], -32768, 32767));
+    for (int i = 0; i < 8; ++i) {
+        block[8 * i + column] = short(values[i]);
+        sum |= values[i] + limit;
+    }
+    return uint32(sum) < uint32(2 * limit);
 }
 
 // Eight samples of a row of a block whose columns are transformed. Leaves zeros for the next block.
@@ -136,8 +142,9 @@ DEVICE void decode_segments(const ThreadWarp& warp, const JpegImage& image, cons
                     }
                     warp.sync();
                     for (int i = warp.lane; i < 8 * WARP_LANES; i += warp.lanes)
-                        if (scratch.places[i / 8] != NOT_STORED)
-                            transform_column(scratch.coefficients + i / 8 * BLOCK_STRIDE, i % 8);
+                        if (scratch.places[i / 8] != NOT_STORED &&
+                            !transform_column(scratch.coefficients + i / 8 * BLOCK_STRIDE, i % 8))
+                            *reinterpret_cast<int*>(image.status) = JPEG_DAMAGED;
                     warp.sync();
                     for (int i = warp.lane; i < 8 * WARP_LANES; i += warp.lanes)
                         if (scratch.places[i / 8] != NOT_STORED)

@@ -99,7 +99,7 @@ DEVICE bool read_block(JpegBits& bits, const HuffmanLookup<DC_LONGER>& dc_lookup
     int length = entry >> 8, size = entry & 15;
     if (size) dc += value_after(bits.top(), length, size);
     bits.drop(length + size);
-    out[0] = short(dc * int(quantizer[0] & 0xffff));
+    out[0] = short(uint32(dc) * (quantizer[0] & 0xffff));  // 16 bits, as in libjpeg
     for (int k = 1; k < 64; ++k) {
         bits.refill();
         const uint32 top = bits.top();

@@ -44,7 +44,8 @@ struct Frame {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Reads the frame header whose length field is at `at`. False unless it has 8-bit samples and valid sampling factors.
+// Reads the frame header whose length field is at `at`. False unless it has 8-bit samples, valid sampling factors, and
+// a name for each component.
 bool read_frame(const unsigned char* data, int64_t at, int64_t length, Frame& frame) {
     if (length < 8 || data[at + 2] != 8) return false;
     const int components = data[at + 7];
@@ -54,18 +55,21 @@ bool read_frame(const unsigned char* data, int64_t at, int64_t length, Frame& fr
     frame.components = components;
     int max_v = 1, max_h = 1;
     for (int i = 0; i < components; ++i) {
-        const int factors = components > 1 ? data[at + 9 + 3 * i] : 0x11;  // one component: an MCU is one block (A.2.2)
-        const int h = factors >> 4, v = factors & 15;
+        const int id = data[at + 8 + 3 * i];
+        int h = data[at + 9 + 3 * i] >> 4, v = data[at + 9 + 3 * i] & 15;
+        if (!v || !h || v > 4 || h > 4) return false;
+        for (int k = 0; k < i; ++k)
+            if (frame.component[k].id == id) return false;
+        if (components == 1) h = v = 1;  // an MCU is one block (A.2.2)
         if (v > max_v) max_v = v;
         if (h > max_h) max_h = h;
-        if (!v || !h) return false;
-        frame.component[i] = {data[at + 8 + 3 * i], h, v, v * h, data[at + 10 + 3 * i], {}};
+        frame.component[i] = {id, h, v, v * h, data[at + 10 + 3 * i], {}};
     }
     frame.mcu_height = 8 * max_v, frame.mcu_width = 8 * max_h;
     frame.mcu_rows = ceil_div(frame.height, frame.mcu_height);
     frame.mcu_columns = ceil_div(frame.width, frame.mcu_width);
     const auto is_valid = [](int64_t side) { return side > 0 && side <= MAX_JPEG_SIDE; };
-    return is_valid(frame.height) && is_valid(frame.width) && max_v <= 4 && max_h <= 4;
+    return is_valid(frame.height) && is_valid(frame.width);
 }
 
 // Records the Huffman tables of the DHT segment in data[at .. end). False if it is damaged or no baseline JPEG's.
@@ -82,14 +86,15 @@ bool read_tables(const unsigned char* data, int64_t at, int64_t end, Frame& fram
     return true;
 }
 
-// Records the quantizers of the DQT segment in data[at .. end), up to a damaged one.
-void read_quantizers(const unsigned char* data, int64_t at, int64_t end, Frame& frame) {
+// Records the quantizers of the DQT segment in data[at .. end). False if it is damaged.
+bool read_quantizers(const unsigned char* data, int64_t at, int64_t end, Frame& frame) {
     while (at < end) {
         const int bytes = (data[at] >> 4) + 1, number = data[at] & 15;
-        if (bytes > 2 || number >= MAX_QUANTIZERS || at + 1 + 64 * bytes > end) return;
+        if (bytes > 2 || number >= MAX_QUANTIZERS || at + 1 + 64 * bytes > end) return false;
         frame.quantizer[number] = {at + 1, bytes};
         at += 1 + 64 * bytes;
     }
+    return true;
 }
 
 // Reads the scan header whose length field is at `at`. False unless it has all components, in the frame's order.
@@ -114,10 +119,12 @@ bool find_frame(const unsigned char* data, int64_t size, Frame& frame) {
             continue;
         }
         const int64_t length = big_endian_16(data + at + 2), end = at + 2 + length;
-        if (length < 2 || end > size) return false;
-        if (marker == DRI && length == 4) frame.restart_interval = big_endian_16(data + at + 4);
+        if (length < 2 || end > size || marker == DAC || !(is_frame_marker(marker) || may_follow_scan(marker)))
+            return false;
+        if (marker == DRI && length != 4) return false;
+        if (marker == DRI) frame.restart_interval = big_endian_16(data + at + 4);
         if (marker == DHT && !read_tables(data, at + 4, end, frame)) return false;
-        if (marker == DQT) read_quantizers(data, at + 4, end, frame);
+        if (marker == DQT && !read_quantizers(data, at + 4, end, frame)) return false;
         if (is_frame_marker(marker) && (marker > SOF1 || frame.size_at || !read_frame(data, at + 2, length, frame)))
             return false;
         if (marker == SOS) {

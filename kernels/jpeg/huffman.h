@@ -170,7 +170,7 @@ struct HuffmanTable {
             code <<= 1;
             offsets[length] = symbols - int(code);
             symbols += given[length - 1], code += given[length - 1];
-            if (code > 1u << length) return is_valid = false;
+            if (code >= 1u << length) return is_valid = false;  // no code is all ones
             limits[length] = code << (16 - length);
         }
         size = given_size, is_valid = true;
