@@ -164,6 +164,8 @@ bool list_by_entry_points(const Frame& frame, int64_t size, const EntryPoints& e
         const int64_t first = row * entries.columns + begin, last = last_row * entries.columns + end;
         if (!is_joined || row == mcus.top) {
             if (!entries.are_inside(frame, size, first, last)) return false;
+            // From the image's start on, each segment's end tells whether the next one begins right.
+            if (first == 0 && !entries.begins_at_start(frame)) return false;
             const int64_t begin_byte = entries.at[size_t(first)] / 8;
             // Two more: a zero may be stuffed there.
             shift = list.begin_range(begin_byte, std::min(int64_t(entries.at[size_t(last)] / 8) + 2, size));

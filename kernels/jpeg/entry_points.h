@@ -5,6 +5,7 @@
 // Reference: ITU-T T.81, F.1.1.5.1 (DC prediction).
 // Tests: tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "jpeg/huffman.h"
@@ -53,6 +54,11 @@ struct EntryPoints {
 
     // Number of entry points of a whole file.
     int64_t expected(const Frame& frame) const { return frame.mcu_rows * columns + 1; }
+
+    // Whether the first one is the start of the entropy-coded data.
+    bool begins_at_start(const Frame& frame) const {
+        return at[0] == 8 * frame.data_begin && std::count(dc.begin(), dc.begin() + components, 0) == components;
+    }
 
     // Whether the entry points from `begin` to `end` lie in this order inside the entropy-coded data.
     bool are_inside(const Frame& frame, int64_t size, int64_t begin, int64_t end) const {

@@ -44,8 +44,7 @@ struct Frame {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Reads the frame header whose length field is at `at`. False unless it has 8-bit samples, valid sampling factors, and
-// a name for each component.
+// Reads the frame header whose length field is at `at`. False unless it has 8-bit samples and valid sampling factors.
 bool read_frame(const unsigned char* data, int64_t at, int64_t length, Frame& frame) {
     if (length < 8 || data[at + 2] != 8) return false;
     const int components = data[at + 7];
@@ -55,15 +54,12 @@ bool read_frame(const unsigned char* data, int64_t at, int64_t length, Frame& fr
     frame.components = components;
     int max_v = 1, max_h = 1;
     for (int i = 0; i < components; ++i) {
-        const int id = data[at + 8 + 3 * i];
         int h = data[at + 9 + 3 * i] >> 4, v = data[at + 9 + 3 * i] & 15;
         if (!v || !h || v > 4 || h > 4) return false;
-        for (int k = 0; k < i; ++k)
-            if (frame.component[k].id == id) return false;
         if (components == 1) h = v = 1;  // an MCU is one block (A.2.2)
         if (v > max_v) max_v = v;
         if (h > max_h) max_h = h;
-        frame.component[i] = {id, h, v, v * h, data[at + 10 + 3 * i], {}};
+        frame.component[i] = {data[at + 8 + 3 * i], h, v, v * h, data[at + 10 + 3 * i], {}};
     }
     frame.mcu_height = 8 * max_v, frame.mcu_width = 8 * max_h;
     frame.mcu_rows = ceil_div(frame.height, frame.mcu_height);
