@@ -140,17 +140,17 @@ DEVICE void decode_segments(const ThreadWarp& warp, const JpegImage& image, cons
                         scratch.places[lane] =
                             readers[k].read(image, number, x, y, lookups, scratch.coefficients + lane * BLOCK_STRIDE);
                     }
-                    warp.sync();
+                    warp.sync();  // before columns
                     for (int i = warp.lane; i < 8 * WARP_LANES; i += warp.lanes)
                         if (scratch.places[i / 8] != NOT_STORED &&
                             !transform_column(scratch.coefficients + i / 8 * BLOCK_STRIDE, i % 8))
                             *reinterpret_cast<int*>(image.status) = JPEG_DAMAGED;
-                    warp.sync();
+                    warp.sync();  // before rows
                     for (int i = warp.lane; i < 8 * WARP_LANES; i += warp.lanes)
                         if (scratch.places[i / 8] != NOT_STORED)
                             transform_row(scratch.coefficients + i / 8 * BLOCK_STRIDE, i % 8,
                                           samples + int64(scratch.places[i / 8]) * BLOCK_SAMPLES);
-                    warp.sync();
+                    warp.sync();  // before the next block
                 }
         }
         UNROLL
