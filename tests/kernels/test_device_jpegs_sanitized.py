@@ -1,0 +1,69 @@
+"""The JPEG decoder for GPUs, its CPU build under AddressSanitizer and UndefinedBehaviorSanitizer, on damaged files.
+
+A copy of the library with a deliberate mistake must be reported; otherwise the clean run would prove nothing.
+CUAUG_FUZZ_CASES=100000 makes a longer run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuaug._runtime.native import KERNEL_DIRECTORY
+from tests.support.sanitizers import ADDRESS, plant_mistakes, run, run_each
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime"),
+]
+CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "10000"))
+
+MISTAKES = {
+    "begin": ("core/jpeg_bits.h", "end = size, next = {min(bit / 8, size) <> bit / 8};"),
+    "rectangle": ("core/decode_jpeg.h", "return {is_inside <> true} ? place : NOT_STORED;"),
+    "neighbour": ("core/color_jpeg.h", "out[5] = {x + 4 < component.right <> true} ?"),
+    "tile": ("core/color_jpeg.h", "if ({row >= image.bottom || column >= image.right <> false}) continue;"),
+    "pixel": ("core/color_jpeg.h", "if ({column + k < image.left || column + k >= image.right <> false}) continue;"),
+    "samples": ("jpeg/device_batch.h", "plan.sample_bytes += {jpeg.sample_bytes(i) <> jpeg.sample_bytes(i) - 64};"),
+    "target": ("jpeg/device_batch.h", "plan.target_bytes += {round_to_16(jpeg.target_bytes()) <> 16};"),
+    "capacity": ("jpeg/device_batch.h", "return {at + bytes <= capacity <> true} ? at : -1;"),
+    "quantizer": ("jpeg/device_batch.h", "if ({its.quantizer >= MAX_QUANTIZERS <> false} ||"),
+    "entries": ("jpeg/device_batch.h", "if ({!entries.are_inside(frame, size, first, last) <> false}) return false;"),
+}
+
+
+def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
+    """Compiles the decoder with the sanitizers."""
+    source, library = folder / "device_jpegs.cpp", folder / "device_jpegs.so"
+    includes = "".join(f'#include "{name}"\n' for name in ("jpeg/device_batch.h", "cpu/decode_jpeg.h"))
+    source.write_text(f'#define EXPORT __attribute__((visibility("default")))\n{includes}')
+    options = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", *ADDRESS, f"-I{kernels}", *flags]
+    subprocess.run([os.environ.get("CXX", "g++"), *options, str(source), "-o", str(library)], check=True)
+    return library
+
+
+def test_damaged_files_are_clean(tmp_path):
+    library = compiled(tmp_path, KERNEL_DIRECTORY, [])
+    program = ["-m", "tests.kernels.sanitized_device_jpegs", str(library), str(CASES)]
+    status, output = run(library, "libasan.so", program)
+    found = {name: int(number) for name, number in re.findall(r"'([a-z ]+)': (\d+)", output)}
+    assert status == 0 and found, output[-5000:]
+    assert found["added"] > CASES // 8 and found["damaged"] > CASES // 40 and found["refused"] > CASES // 8, found
+
+
+def test_wrong_accesses_are_reported(tmp_path):
+    library = compiled(tmp_path, tmp_path / "kernels", plant_mistakes(tmp_path / "kernels", MISTAKES))
+    numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
+    work = f"sanitized_device_jpegs.main({str(library)!r}, 500)"
+    prepare = "from tests.kernels import sanitized_device_jpegs"
+    found = run_each(library, "libasan.so", prepare, work, numbers, tmp_path)
+    status, output = found.pop("none")
+    assert status == 0 and "added" in output, f"the library without a mistake: {output}"
+    report = re.compile("ERROR: AddressSanitizer|runtime error: index .* out of bounds")
+    reports = {mistake: bool(report.search(output)) for mistake, (_, output) in found.items()}
+    assert all(reports.values()), (reports, {name: found[name] for name, reported in reports.items() if not reported})
