@@ -81,7 +81,8 @@ audit: $(VENV)/installed-test $(VENV)/installed-audit
 FUZZ_SEED ?= $(shell date +%Y%m%d)
 fuzz: $(VENV)/installed-test
 	CUAUG_FUZZ_CASES=100000 CUAUG_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --timeout 10000 \
-		-n logical tests/codec/test_fuzz.py tests/sources/test_fuzz.py
+		-n logical tests/codec/test_fuzz.py tests/sources/test_fuzz.py tests/kernels/test_damaged_jpegs.py \
+		tests/kernels/test_device_jpegs_sanitized.py
 
 $(TORCHVISION_VENV)/installed: Makefile
 	test -x $(TORCHVISION_VENV)/bin/python || $(PYTHON) -m venv $(TORCHVISION_VENV)

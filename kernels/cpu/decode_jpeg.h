@@ -2,9 +2,11 @@
 //   fakes of CUDA run them; no loader does.
 // Threads:  the caller's alone. One thread is a whole warp or block.
 // Reference: core/decode_jpeg.h, core/color_jpeg.h.
-// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/codec/test_jpeg_sanitized.py.
+// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: test_device_jpegs_sanitized.py.
 #pragma once
 #include <memory>
+
+#include "jpeg/device_batch.h"
 
 namespace {
 #include "core/decode_jpeg.h"
@@ -12,6 +14,15 @@ namespace {
 }  // namespace
 
 extern "C" {
+
+// Adds `count` images to a `DeviceBatch` in this thread. numbers [count]: their places in it. requests [count]:
+// `EncodedRegion`. index: a `JpegIndex` or null. is_added [count]: 0 for those that another decoder has to decode.
+EXPORT void cuaug_add_jpegs(void* batch, const int64_t* numbers, const void* requests, int64_t count, void* index,
+                            uint8_t* is_added) {
+    for (int64_t i = 0; i < count; ++i)
+        is_added[i] = static_cast<DeviceBatch*>(batch)->add(numbers[i], static_cast<const EncodedRegion*>(requests)[i],
+                                                            static_cast<JpegIndex*>(index));
+}
 
 // definitions [sets]: HuffmanDefinitions. lookups [sets]: HuffmanLookups.
 EXPORT void cuaug_build_lookups(const void* definitions, int64_t sets, void* lookups) {

@@ -4,7 +4,7 @@
 //   Many threads add images; then one thread plans and finishes the batch.
 // Threads: `add` may run for different images at once; its memory is reserved by an atomic counter.
 // Reference: jpeg_batch.h; libjpeg's rules for upsampling (jdsample.c) and colors (jdapimin.c).
-// Tests: tests/kernels/test_decode_jpeg.py; under sanitizers: tests/codec/test_jpeg_sanitized.py.
+// Tests: tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
 #pragma once
 #include <atomic>
 #include <memory>

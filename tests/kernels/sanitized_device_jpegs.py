@@ -32,10 +32,10 @@ def declare(path: str) -> Any:
         ("jpeg_headers", None, [pointer, pointer, i64, i64, i64, pointer]),
         ("jpeg_index_new", pointer, [i32, i64, i64, i32]),
         ("jpeg_index_delete", None, [pointer]),
-        ("device_batch_bound", i64, [i64] * 3),
+        ("device_batch_bound", i64, [pointer, i64]),
         ("device_batch_new", pointer, [pointer, i64, i64, i32]),
         ("device_batch_delete", None, [pointer]),
-        ("device_batch_add", None, [pointer, pointer, pointer, i64, pointer, pointer]),
+        ("add_jpegs", None, [pointer, pointer, pointer, i64, pointer, pointer]),
         ("device_batch_plan", i32, [pointer, pointer]),
         ("device_batch_finish", None, [pointer] * 3),
         ("build_lookups", None, [pointer, i64, pointer]),
@@ -72,13 +72,14 @@ def decode(library: Any, rng: random.Random, files: list[bytes], index: int) -> 
     """Decodes a batch; what became of its files."""
     held = [exact(data) for data in files]
     rows = [make_row(library, rng, *pair) for pair in zip(files, held, strict=True)]
-    capacity = sum(library.cuaug_device_batch_bound(*row[1:4]) for row in rows)
+    count, values = len(files), [value for row in rows for value in row]
+    table = (ctypes.c_int64 * len(values))(*values)
+    capacity = library.cuaug_device_batch_bound(table, count)
     capacity = rng.choice((capacity, capacity, capacity // 2)) // 16 * 16
-    memory, count = exact(bytes(capacity)), len(files)
+    memory = exact(bytes(capacity))
     batch = library.cuaug_device_batch_new(memory, capacity, count, rng.randrange(2))
     added = (ctypes.c_uint8 * count)()
-    numbers, flat = (ctypes.c_int64 * count)(*range(count)), [value for row in rows for value in row]
-    library.cuaug_device_batch_add(batch, numbers, (ctypes.c_int64 * len(flat))(*flat), count, index, added)
+    library.cuaug_add_jpegs(batch, (ctypes.c_int64 * count)(*range(count)), table, count, index, added)
     plan, found = (ctypes.c_int64 * len(_PLAN))(), Counter(refused=count - sum(added))
     if library.cuaug_device_batch_plan(batch, plan):
         found["batches too large"] += 1

@@ -76,7 +76,6 @@ SOUND_PIXELS = by_cpu(SOUND_IMAGE)
 
 def campaign(seed: int, count: int) -> Counter[str]:
     """What became of `count` damaged files."""
-    logging.getLogger("cuaug").setLevel(logging.ERROR)  # no line for each damaged file
     found: Counter[str] = Counter()
     for number in range(count):
         rng = random.Random(f"{seed} {number}")
@@ -94,7 +93,8 @@ def campaign(seed: int, count: int) -> Counter[str]:
 
 
 @pytest.fixture(autouse=True)
-def _quiet():
+def _quiet(caplog):
+    caplog.set_level(logging.ERROR, logger="cuaug")  # no line for each damaged file
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's
         yield

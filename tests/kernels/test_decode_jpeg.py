@@ -21,7 +21,7 @@ from tests.codec.index_files import open_descriptor, parse
 from tests.codec.jpeg_crops import displayed, draw_region, slice_region
 from tests.codec.originals import ORIGINALS
 from tests.support import strategies
-from tests.support.device_jpegs import Outcome, decode, decode_rows, request
+from tests.support.device_jpegs import GuardedMemory, Outcome, add, decode, decode_rows, request
 from tests.support.jpeg_writer import ADOBE_RGB, FACTORS, LONG, STANDARD, JpegWriter, every_kind, segment
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "images"
@@ -220,11 +220,8 @@ def test_a_region_takes_only_its_segments():
 
     def uploaded(region: tuple[int, int, int, int]) -> int:
         rows = np.array([request(data, region)], dtype=np.int64)
-        index = JpegIndex(1 << 30)
-        assert index.handle
-        memory = np.empty(memory_bound(len(data), 640, 640) + 16, np.uint8)
-        batch = DeviceJpegs(memory[-memory.ctypes.data % 16 :][: len(memory) - 16], 1)
-        assert batch.add(np.zeros(1, np.int64), rows, index).all()
+        batch = DeviceJpegs(GuardedMemory(memory_bound(rows)).array, 1)
+        assert add(batch, rows, JpegIndex(1 << 30)).all()
         return batch.plan().upload_bytes
 
     assert uploaded((300, 300, 364, 364)) < uploaded((0, 0, 640, 640)) // 20

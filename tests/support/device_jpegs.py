@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from cuaug._runtime.native import library
+from cuaug._runtime.native import address, library
 from cuaug.codec import JpegIndex
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.exif import Region
 
-__all__ = ["GuardedMemory", "Outcome", "decode", "decode_rows", "request"]
+__all__ = ["GuardedMemory", "Outcome", "add", "decode", "decode_rows", "request"]
 
 _GUARD, _FRESH = 0xA5, 77
 
@@ -67,6 +67,13 @@ def decode(
     return decode_rows(np.array(rows, dtype=np.int64), **options)
 
 
+def add(batch: DeviceJpegs, rows: np.ndarray, index: JpegIndex) -> np.ndarray:
+    """Adds images; (n,) whether the kernels decode it."""
+    numbers, added = np.arange(len(rows)), np.zeros(len(rows), dtype=np.bool_)
+    library.cuaug_add_jpegs(batch.handle, address(numbers), address(rows), len(rows), index.handle, address(added))
+    return added
+
+
 def decode_rows(
     rows: np.ndarray, *, index: JpegIndex | None = None, fancy_upsampling: bool = True, kernels: Any = library
 ) -> list[Outcome]:
@@ -78,11 +85,9 @@ def decode_rows(
         fancy_upsampling: interpolate chroma.
         kernels: the library that decodes.
     """
-    index = index or JpegIndex(1 << 30)
-    assert index.handle  # or else whole images would open none
-    memory = GuardedMemory(sum(memory_bound(*row[1:4].tolist()) for row in rows))
+    memory = GuardedMemory(memory_bound(rows))
     batch = DeviceJpegs(memory.array, len(rows), fancy_upsampling=fancy_upsampling)
-    added = batch.add(np.arange(len(rows)), rows, index)
+    added = add(batch, rows, index or JpegIndex(1 << 30))
     plan = batch.plan()
     assert plan.images == added.sum() and plan.upload_bytes <= len(memory.array)
     sizes = {"samples": plan.sample_bytes, "targets": plan.target_bytes, "lookups": plan.lookup_bytes}
