@@ -108,8 +108,8 @@ def launch(library: Any, batch: int, plan: dict[str, int], memory: int, count: i
     return damaged
 
 
-def main(path: str, count: int) -> None:
-    library, rng, found = declare(path), random.Random(0), Counter[str]()
+def main(path: str, count: int, seed: int = 0) -> None:
+    library, rng, found = declare(path), random.Random(seed), Counter[str]()
     seeds = [data for name, data in ORIGINALS.items() if name.startswith("jpeg")] + list(every_kind().values())
     file = Path(f"/proc/self/fd/{os.memfd_create('index')}")
 
@@ -132,4 +132,4 @@ def main(path: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

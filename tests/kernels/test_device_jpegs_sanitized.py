@@ -1,7 +1,7 @@
 """The JPEG decoder for GPUs, its CPU build under AddressSanitizer and UndefinedBehaviorSanitizer, on damaged files.
 
 A copy of the library with a deliberate mistake must be reported; otherwise the clean run would prove nothing.
-CUAUG_FUZZ_CASES=100000 makes a longer run.
+CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime"),
 ]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "10000"))
+SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 
 MISTAKES = {
     "begin": ("core/jpeg_bits.h", "end = size, next = {min(bit / 8, size) <> bit / 8};"),
@@ -49,7 +50,7 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
 
 def test_damaged_files_are_clean(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    program = ["-m", "tests.kernels.sanitized_device_jpegs", str(library), str(CASES)]
+    program = ["-m", "tests.kernels.sanitized_device_jpegs", str(library), str(CASES), str(SEED)]
     status, output = run(library, "libasan.so", program)
     found = {name: int(number) for name, number in re.findall(r"'([a-z ]+)': (\d+)", output)}
     assert status == 0 and found, output[-5000:]
