@@ -185,7 +185,7 @@ stage_kernels() {
     local tiny=()
     ((DRY)) && tiny=(--files 64 --batch-size 8 --batches 5)
     # It replaces the GPU by itself, and measures this machine's CPU.
-    SHOW=8 step gpu_python 90 0 "$PYTHON" benchmarks/gpu_python.py "${DATA[@]}" "${tiny[@]}" --out "$OUT/gpu_python.json"
+    SHOW=8 step staging 90 0 "$PYTHON" benchmarks/staging.py "${DATA[@]}" "${tiny[@]}" --out "$OUT/staging.json"
 }
 stage_end-to-end() {
     bench 520 gpu_end_to_end "--files 16 --batch-size 4 --threads 2 --passes 1 --epochs 1 --turns 1" "${DATA[@]}"

@@ -91,6 +91,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_device_batch_bound.argtypes, lib.cuaug_device_batch_bound.restype = [pointer, i64], i64
     lib.cuaug_device_batch_new.argtypes, lib.cuaug_device_batch_new.restype = [pointer, i64, i64, i32], pointer
     lib.cuaug_device_batch_delete.argtypes, lib.cuaug_device_batch_delete.restype = [pointer], None
+    lib.cuaug_device_batch_add.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
+    lib.cuaug_device_batch_add.restype = None
     lib.cuaug_device_batch_reserve.argtypes, lib.cuaug_device_batch_reserve.restype = [pointer, i64], i64
     lib.cuaug_device_batch_plan.argtypes = [pointer, pointer]
     lib.cuaug_device_batch_finish.argtypes, lib.cuaug_device_batch_finish.restype = [pointer] * 3, None

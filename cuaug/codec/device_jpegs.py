@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
+from cuaug.codec.jpeg_index import JpegIndex
 
 __all__ = ["DeviceJpegs", "DevicePlan", "memory_bound"]
 
@@ -69,6 +70,23 @@ class DeviceJpegs:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("DeviceJpegs belong to this process: they can be neither copied nor pickled")
+
+    def add(self, numbers: NDArray[np.int64], rows: NDArray[np.int64], index: JpegIndex | None) -> NDArray[np.bool_]:
+        """Adds n images in the calling thread; as `JpegStaging` on the threads of a loader.
+
+        Args:
+            numbers: (n,) their places in the batch.
+            rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each; keep the files during the call.
+            index: entry points of JPEGs without restart markers.
+
+        Returns:
+            (n,) whether the kernels decode it; if not, another decoder has to.
+        """
+        added = np.zeros(len(numbers), dtype=np.bool_)
+        handle = None if index is None else index.handle
+        arguments = address(numbers), address(rows), len(numbers), handle, address(added)
+        library.cuaug_device_batch_add(self.handle, *arguments)
+        return added
 
     def reserve(self, size: int) -> int | None:
         """Offset of `size` bytes of the memory for the caller, a multiple of 16; None if they do not fit."""

@@ -210,10 +210,7 @@ void stage_item(void* table, int64_t i, Worker& worker) {
     if (work.common.is_cancelled()) return;
     const int64_t start = now();
     begin(worker, work.common, i, PARSE, start);
-    try {
-        work.is_added[i] = work.batch->add(work.numbers[i], work.requests[i], work.index);
-    } catch (const std::bad_alloc&) {
-    }
+    work.is_added[i] = work.batch->try_add(work.numbers[i], work.requests[i], work.index);
     work.common.times[i] = {worker.number, start, start, now()};
 }
 

@@ -286,7 +286,7 @@ class DeviceBatch {
         return at + bytes <= capacity ? at : -1;
     }
 
-    // Adds image `number`. False if the kernels do not decode it, or there is neither an index nor memory.
+    // Adds image `number`. False if the kernels do not decode it.
     bool add(int64_t number, const EncodedRegion& request, JpegIndex* index) {
         static thread_local HuffmanTables tables;
         static thread_local EntryPoints entries;
@@ -318,12 +318,23 @@ class DeviceBatch {
         if (frame.restart_interval) {
             if (!list_by_restarts(frame, data, request.size, mcus, jpeg.image, list)) return false;
         } else {
-            const bool has_entries = index && index->find(frame, tables, data, request.size, entries);
+            // Without an index, or where it is full, damaged or not read yet, they are found each time.
+            const bool has_entries = (index && index->find(frame, tables, data, request.size, entries)) ||
+                                     entries.find_all(frame, tables, data, request.size, MIN_DISTANCE_PIXELS);
             if (!has_entries || !list_by_entry_points(frame, request.size, entries, mcus, jpeg.image, list))
                 return false;
         }
         jpeg.lanes = list.lanes;
         return jpeg.is_added = store(data, list, bound(request.size, height, width), jpeg);
+    }
+
+    // As `add`; false without memory, too.
+    bool try_add(int64_t number, const EncodedRegion& request, JpegIndex* index) {
+        try {
+            return add(number, request, index);
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
     }
 
     // Sizes the batch after all images were added.
@@ -456,6 +467,15 @@ EXPORT void* cuaug_device_batch_new(uint8_t* memory, int64_t capacity, int64_t i
 }
 
 EXPORT void cuaug_device_batch_delete(void* batch) { delete static_cast<DeviceBatch*>(batch); }
+
+// Adds `count` images in the calling thread. numbers [count]: their places in the batch. requests [count]:
+// `EncodedRegion`. index: a `JpegIndex` or null. is_added [count]: 0 for those that another decoder has to decode.
+EXPORT void cuaug_device_batch_add(void* batch, const int64_t* numbers, const void* requests, int64_t count,
+                                   void* index, uint8_t* is_added) {
+    const auto* const request = static_cast<const EncodedRegion*>(requests);
+    for (int64_t i = 0; i < count; ++i)
+        is_added[i] = static_cast<DeviceBatch*>(batch)->try_add(numbers[i], request[i], static_cast<JpegIndex*>(index));
+}
 
 // Offset of `bytes` bytes of the batch's memory, a multiple of 16, for the caller; -1 if they do not fit.
 EXPORT int64_t cuaug_device_batch_reserve(void* batch, int64_t bytes) {

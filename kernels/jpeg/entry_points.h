@@ -81,6 +81,13 @@ struct EntryPoints {
         return marker >= 0 && data[marker + 1] == EOI;
     }
 
+    // As `build`, about `pixels` apart.
+    bool find_all(const Frame& frame, const HuffmanTables& tables, const unsigned char* data, int64_t size,
+                  int64_t pixels) {
+        reset(frame, mcus_in(frame, pixels));
+        return build(frame, tables, data, size);
+    }
+
     static bool skip_mcus(const Frame& frame, const HuffmanTables& tables, int64_t count, BitReader& reader,
                           int64_t* sums) {
         BitReader local = reader;  // in registers

@@ -36,7 +36,7 @@ FIELDS = {
     "gpu_loader": {"decoder", "loader", "photos"},
     "gpu_kernels": {"batch", "copy_gigabytes_per_second", "cases"},
     "batch_augmentation": {"ms", "cuaug_to_this", "left_out"},
-    "gpu_python": {"us_per_sample", "photos"},
+    "staging": {"us_per_sample", "cpu_us_per_image", "photos"},
     "gpu_end_to_end": {"variants", "left_out", "failed", "turns", "best_dali", "cuaug_to_dali"},
     "training_step_cuda": {"step", "network", "settings"},
     "gpu_memory": {"cases"},

@@ -1,6 +1,6 @@
 """Fakes for all of CUDA: host memory, streams that check the order of work, and kernels of the CPU build.
 
-`tests/dry_run/` tests the Python around the kernels with these fakes; `benchmarks/gpu_python.py` measures it.
+`tests/dry_run/` tests the Python around the kernels with these fakes; `benchmarks/staging.py` measures it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Python's processor time per sample on the CUDA path, in microseconds by stage, without a GPU.
+"""Processor time per sample on the way from files to a GPU, in microseconds by stage, without a GPU.
 
-The pipeline is the loader's own: reading, parsing, planning, staging, filling tables, queueing, collating.
-Stubs replace the driver, nvImageCodec's decoding and the kernel; memory is host memory. Everything runs on one thread.
+The pipeline is the loader's own: reading, parsing, planning, staging, filling tables, queueing, collating. Stubs
+replace the driver, the uploads and the kernels; memory is host memory. Everything runs on one thread. An epoch fills
+the JPEG index before.
 
-From memory, the time is how long the GIL is held. "free" is extra: it does not hold the GIL (scanning JPEGs, copying
-them, opening them for nvImageCodec). "rest" includes closing nvImageCodec's streams. From files, the time also includes
-system calls, which release the GIL. Labels stay on the CPU.
+"all" is the time of Python, which mostly holds the GIL; the stages are its parts. "free" is extra: native work without
+the GIL, which reads files and parses them, and copies what the kernels need of them to pinned memory. The JSON has
+`cpu_us_per_image`, both together for crops of files. Labels stay on the CPU.
 
 RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
 
-    python benchmarks/gpu_python.py --out benchmarks/results/gpu_python.json    # --profile prints a profile instead
+    python benchmarks/staging.py --out benchmarks/results/staging.json    # --profile prints a profile instead
 """
 
 from __future__ import annotations
@@ -37,17 +38,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cuaug
 from cuaug import transforms as T
 from cuaug._runtime.native import library
-from cuaug.codec import CudaDecoder, DecoderPaths
-from cuaug.codec import image as encoded_image
-from cuaug.codec._nvimgcodec import decode_params
 from cuaug.devices.cuda import CudaExecutor
-from cuaug.pipeline import cuda_producer, job
+from cuaug.pipeline import job
+from cuaug.pipeline.cuda_decoding import BatchDecoding
 from cuaug.pipeline.native_work import FileReads
 from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
 from cuaug.pipeline.staging import StagedBatch
 from cuaug.pipeline.thread_pool import NativeWork
-from tests.support.fake_cuda import replace_cuda
+from tests.support.fake_cuda import FakeTorch, replace_cuda
 
 CHAINS = {
     "crop": [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2)],
@@ -68,13 +67,17 @@ FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
     ("parse", (Reader, "common_jpegs")),
     ("plan", (job, "plan_samples")),
     ("stage", (StagedBatch, "__init__")),
-    ("stage", (StagedBatch, "stage")),
-    ("decode", (cuda_producer.CudaProducer, "_decode_batch")),
+    ("stage", (StagedBatch, "finish_kernel_staging")),
+    ("decode", (BatchDecoding, "launch_kernels")),
+    ("decode", (BatchDecoding, "decode_others")),
+    ("decode", (BatchDecoding, "replace_damaged")),
     ("launch", (CudaExecutor, "run")),
     ("finish", (Samples, "make_batch")),
 ]
 STAGES = list(dict.fromkeys(name for name, _ in FUNCTIONS))
 TURNS = 5
+#: Larger copies are uploads, which a GPU makes; a smaller one is of statuses, which come back.
+MAX_COPIED_BYTES = 16 << 10
 
 
 class Memory:
@@ -88,36 +91,6 @@ class Memory:
 
     def read(self, index: int) -> tuple[bytes, int]:
         return self._data[index], index
-
-
-class Slot:
-    """In place of nvImageCodec's Image."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.shape: Any = None
-
-
-class StubDecoder(CudaDecoder):
-    """The CUDA decoder, with a decoding function that does nothing."""
-
-    stub_seconds = 0.0
-
-    def __init__(self, device_id: Any, paths: Any, **options: Any) -> None:
-        self._jpeg_decoder = SimpleNamespace(decode=self._nothing)
-        self._paths = DecoderPaths(load_hint=0)  # nothing to prime
-        self._stored_params, self._displayed_params = decode_params(False), decode_params(True)
-        self._pool = SimpleNamespace(map=map)  # type: ignore[assignment]
-
-    def _nothing(self, streams: Any, *, images: list[Slot], **options: Any) -> list[Slot]:
-        start = time.thread_time()
-        for stream, image in zip(streams, images, strict=True):
-            image.shape = (stream.height, stream.width, 3)
-        StubDecoder.stub_seconds += time.thread_time() - start
-        return images
-
-    def wrap(self, array: Any, stream: int) -> Slot:
-        return Slot(array.nbytes)
 
 
 class InlinePool:
@@ -148,11 +121,7 @@ class InlinePool:
 
 
 #: (stage, a function in it that releases the GIL); native work is in no stage.
-FREE: list[tuple[str, tuple[Any, str]]] = [
-    ("native work", (InlinePool, "run_native")),
-    ("stage", (library, "cuaug_copy_rows")),
-    ("stage", (encoded_image, "open_streams")),
-]
+FREE: list[tuple[str, tuple[Any, str]]] = [("native work", (InlinePool, "run_native"))]
 
 
 def timed(
@@ -231,18 +200,19 @@ class Clocks:
 
 
 def batches_of(loader: cuaug.Loader, count: int, clocks: Clocks) -> Iterator[float]:
-    """Seconds of each batch after a warm-up, without the decoding stub."""
+    """Seconds of each batch, after an epoch that fills the JPEG index, and a warm-up."""
     if len(loader) < 3:
         raise SystemExit(f"an epoch of {len(loader)} batches is too short: give at least three times as many files")
+    list(loader)
     measured = -3  # three batches warm up
     while measured < count:
         batches = iter(loader)
         next(batches)  # it also starts the prefetched one; from now on each `next` starts one batch
         for _ in range(min(len(loader) - 2, count - measured)):
             clocks.take()
-            StubDecoder.stub_seconds, start = 0.0, time.thread_time()
+            start = time.thread_time()
             next(batches)
-            seconds = time.thread_time() - start - StubDecoder.stub_seconds
+            seconds = time.thread_time() - start
             measured += 1
             if measured > 0:
                 yield seconds
@@ -266,7 +236,6 @@ def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dic
                     for name in STAGES:
                         rows[name].append(taken[name][0] - taken.get(f"free in {name}", (0, 0))[1])
                     rows["free"].append(sum(taken[name][0] for name in names))
-                    rows["decode"][-1] -= StubDecoder.stub_seconds
     found = {name: spread([1e6 * value / batch_size for value in values]) for name, values in rows.items()}
     stages = sum(found[name]["median"] for name in STAGES)
     everything = found.pop("all")
@@ -293,10 +262,13 @@ def main() -> None:
     args = parser.parse_args()
     paths = write_files(args.data, args.files)
     sources = {"files": [(path, i) for i, path in enumerate(paths)], "memory": Memory(paths)}
-    fake = replace_cuda(setattr)
-    cuda_producer.CudaDecoder = StubDecoder  # type: ignore[misc]
+    fake = replace_cuda(setattr, FakeTorch(gpu=0))
     fake.kernel = lambda *arguments, **options: None
-    torch.Tensor.copy_ = lambda self, *arguments, **options: self  # type: ignore[method-assign,assignment]
+    fake.jpegs = SimpleNamespace(run=lambda *arguments, **options: None)
+    # Nothing is uploaded, and the kernels' statuses come back as zeros.
+    torch.Tensor.copy_ = (  # type: ignore[method-assign]
+        lambda self, source, **_: self if source.nbytes > MAX_COPIED_BYTES else self.zero_()
+    )
     if args.profile:
         profile(sources["files"], CHAINS["crop"], args.batch_size, args.profile)
         return
@@ -310,6 +282,9 @@ def main() -> None:
             row = measure(source, transforms, args.batch_size, args.batches)
             result["us_per_sample"][f"{chain}, {where}"] = row
             print(f"  {chain + ', ' + where:16}" + "".join(f"{value['median']:9.2f}" for value in row.values()))
+    crop = result["us_per_sample"]["crop, files"]
+    result["cpu_us_per_image"] = round(crop["all"]["median"] + crop["free"]["median"], 2)
+    result["python_us_per_image"] = round(crop["all"]["median"], 2)
     if args.out:
         write_json(args.out, result)
 
