@@ -109,8 +109,9 @@ def test_an_index_gives_the_same_batches(loader_on, monkeypatch, chain):
 
 def test_a_gpu_has_an_index_by_default(loader_on):
     source = Bytes(*[noisy_jpeg(200, 300 + i) for i in range(4)])
-    for options, parts in ((None, 4), (DecodeOptions(index_bytes=0), 0), (DecodeOptions(index_bytes=1 << 20), 4)):
-        loader = loader_on(True, source, T.CenterCrop(32), batch_size=4, decode=options)
+    for options, parts in (({}, 4), ({"index_bytes": 0}, 0), ({"index_bytes": 1 << 20}, 4)):
+        decode = DecodeOptions(decoder="nvimgcodec", **options)
+        loader = loader_on(True, source, T.CenterCrop(32), batch_size=4, decode=decode)
         list(loader)
         assert loader.stats().parts == parts
         loader.close()
