@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 import weakref
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -58,19 +59,22 @@ def test_after_warm_up_only_images_take_memory(loader_on, image_files, fake, mon
     }
     loader = loader_on(True, sources[kind](), chain, batch_size=8, dtype=torch.float16)
     produce = cuda_producer.CudaProducer.produce
+
+    def epoch() -> list[tuple[str, int]]:
+        """The allocations of an epoch, without those of its images and labels."""
+        fake.torch.allocations.clear()
+        loader.set_epoch(0)  # the same crops
+        sizes = [len(batch.images) for batch in loader]
+        wanted = Counter(("device", n * 3 * 24 * 24 * 2) for n in sizes) + Counter({("pinned", 64): len(sizes)})
+        assert not wanted - Counter(fake.torch.allocations)
+        return list((Counter(fake.torch.allocations) - wanted).elements())
+
     with monkeypatch.context() as patch:  # a slow producer: all prefetched batches wait for it, each with pinned memory
         patch.setattr(cuda_producer.CudaProducer, "produce", lambda *a: (time.sleep(0.02), produce(*a))[1])
-        for _ in range(4):  # five batches per epoch: each batch has been in both arenas
-            loader.set_epoch(0)  # the same crops
-            list(loader)
-    fake.torch.allocations.clear()
-    sizes = []
-    for _ in range(4):
-        loader.set_epoch(0)
-        sizes += [len(batch.images) for batch in loader]
-    sizes.sort()
-    images, labels = [("device", n * 3 * 24 * 24 * 2) for n in sizes], [("pinned", 64)] * len(sizes)
-    assert sorted(fake.torch.allocations) == images + labels
+        for _ in range(4):  # five batches per epoch: each batch has been in both arenas, if they come in order
+            epoch()
+    extra = [epoch() for _ in range(20)]  # few batches come out of order, and may meet an arena for the first time
+    assert not any(extra[-4:]) and sum(map(bool, extra)) <= 5
 
 
 class PendingEvent(FakeEvent):
