@@ -10,6 +10,7 @@ from cuaug.errors import ArgumentError
 from cuaug.limits import DEFAULT_MAX_BYTES, check_bytes
 from cuaug.sources import Parquet, Source, TarShards, Videos, open_source, optional_method
 from cuaug.sources._bytes import read_bytes
+from cuaug.sources._text import open_text
 from cuaug.sources.files import EXTENSIONS, images_below
 from cuaug.sources.videos import EXTENSIONS as VIDEO_EXTENSIONS
 
@@ -76,7 +77,7 @@ def _is_of_videos(path: str) -> bool:
 
 def _lists_videos(path: str) -> bool:
     """Whether the first line of a list file, "path label" or "path label start end", names a video."""
-    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+    with open_text(path) as lines:
         for line in lines:
             if line.strip() and not line.startswith("#"):
                 fields = line.split()

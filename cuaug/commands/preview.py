@@ -25,10 +25,11 @@ from cuaug.commands.open_paths import open_videos
 from cuaug.commands.progress import Progress
 from cuaug.drawing import Cell, draw_targets, grid, shrink, to_pixels
 from cuaug.errors import CuaugError, DecodeError, SourceError, TransformError
-from cuaug.limits import DEFAULT_MAX_PIXELS
+from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 from cuaug.pipeline.clips import decode_clip, read_clip
 from cuaug.sampling.rng import hash_seed
 from cuaug.sources import Files, Source, open_source, optional_method
+from cuaug.sources._bytes import read_bytes
 from cuaug.sources.files import EXTENSIONS, images_below
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets import holds_targets
@@ -161,7 +162,7 @@ def _read(source: Source, index: int) -> _Sample:
                 raise decoded
             return _Sample(path, decoded.pixels.copy(), None, clip.index.seconds[clip.numbers].tolist())
         if isinstance(data, (str, os.PathLike)):
-            data = Path(data).read_bytes()
+            data = read_bytes(data, DEFAULT_MAX_BYTES)
         is_decoded = isinstance(data, np.ndarray) and data.ndim > 1
         image = DecodedImage(data) if is_decoded else read_header(data, lossy=True)  # the page has 8 bits
         pixels = decoder.decode(image).copy()

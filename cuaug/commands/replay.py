@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TextIO
 
 import torch
@@ -17,6 +17,7 @@ from cuaug.batch import Batch
 from cuaug.errors import ArgumentError, CuaugError
 from cuaug.loader import Loader
 from cuaug.sampling.state import VERSION
+from cuaug.sources._bytes import read_bytes
 
 __all__ = ["find_state", "read_state", "replay"]
 
@@ -66,15 +67,13 @@ def find_state(value: Any) -> dict[str, Any]:
 
 def read_state(path: str) -> Any:
     """The contents of a JSON file, or of one that `torch.save` wrote; it runs no code of the file."""
-    data = Path(path).read_bytes()
+    data = read_bytes(path)
     try:
         return json.loads(data)
     except (ValueError, RecursionError):  # not text, or no JSON
         pass
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch's parser raises any exception type on a damaged file
         reason = str(error).partition("\n")[0]
         raise ArgumentError(f"STATE {path!r} is neither JSON nor a file that torch.save wrote: {reason}") from error

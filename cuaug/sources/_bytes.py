@@ -7,11 +7,14 @@ import os
 import stat
 import sys
 
+from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import check_bytes
 
-__all__ = ["error_reason", "is_fd_limit_error", "open_regular", "read_bytes"]
+__all__ = ["error_reason", "is_fd_limit_error", "open_regular", "read_bytes", "read_metadata"]
 
 _CHUNK_BYTES = 1 << 20
+# The largest annotation files in use have several GB.
+MAX_METADATA_BYTES = 16 << 30
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = sys.maxsize) -> bytes:
@@ -37,6 +40,21 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int = sys.maxsize) -> by
         raise OSError(errno.ENOMEM, f"its {size:,} bytes do not fit in memory", os.fspath(path)) from error
     finally:
         os.close(fd)
+
+
+def read_metadata(path: str | os.PathLike[str], max_bytes: int = MAX_METADATA_BYTES) -> bytes:
+    """Reads a list, table, index or annotation file.
+
+    Raises:
+        SourceError: it cannot be read, is no regular file, or has more than `max_bytes`.
+    """
+    try:
+        return read_bytes(path, max_bytes)
+    except DecodeError as error:
+        raise SourceError(f"cannot read {os.fspath(path)!r}: {error.cause}") from error
+    except OSError as error:
+        hint = "; write a pipe's data into a file first" if error.errno == errno.EINVAL else ""
+        raise SourceError(f"cannot read {os.fspath(path)!r}: {error_reason(error)}{hint}") from error
 
 
 def open_regular(path: str | os.PathLike[str], flags: int) -> int:

@@ -14,21 +14,22 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, SourceError
 from cuaug.remote.urls import is_url
-from cuaug.sources._bytes import open_regular
+from cuaug.sources._bytes import open_regular, read_metadata
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import decode_field, decode_integer, decode_json, decode_text, parse_label_fields
 from cuaug.sources._repr import ReprMixin
 
 __all__ = ["Field", "RecordFile", "RecordSource", "path_below", "read_index"]
 
-_FINGERPRINT_RECORDS = 1000
+_FINGERPRINT_RECORDS, _FINGERPRINT_BYTES = 1000, 16 << 20
+T = TypeVar("T")
 
 
 class Field(NamedTuple):
@@ -101,12 +102,17 @@ def read_index(folder: str) -> Any:
         raise SourceError(f"{folder!r} is a URL: copy the folder first, since all its files must be local")
     path = os.path.join(folder, "index.json")
     try:
-        with open(path, "rb") as file:
-            return json.load(file)
-    except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+        return json.loads(read_metadata(path))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path!r} is damaged: {error}") from error
+
+
+def _read_range(descriptor: int, begin: int, end: int) -> bytes:
+    return os.pread(descriptor, end - begin, begin)
+
+
+def _read_begin(descriptor: int, begin: int, end: int) -> bytes:
+    return os.pread(descriptor, min(end - begin, _FINGERPRINT_BYTES), begin)
 
 
 def path_below(folder: str, name: str) -> str:
@@ -115,6 +121,7 @@ def path_below(folder: str, name: str) -> str:
     Raises:
         ValueError: the name leads out of the folder, or no file can have it.
     """
+    os.fsencode(name)  # raises for half of a surrogate pair
     if os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name:
         raise ValueError(f"{name!r} is no name of a file in the folder")
     return os.path.join(folder, name)
@@ -174,10 +181,19 @@ class RecordSource(ReprMixin):
             DecodeError: the record is damaged.
             OSError: the file cannot be read, or has changed since the source was made.
         """
-        fields = self._split(self._record(*self._locate(index)))
+        fields = self._split(self._record(*self._locate(index), _read_range))
         image = self._decode(self.image, fields)
         labels = {name: self._decode(name, fields) for name in self.fields}
         return image, labels if self._is_dict else labels[self.fields[0]] if self.fields else index
+
+    def encoded_size(self, index: int) -> int:
+        """Bytes of the record; the image is most of it.
+
+        Raises:
+            DecodeError: the record is damaged.
+            OSError: the file cannot be read, or has changed since the source was made.
+        """
+        return self._record(*self._locate(index), lambda _, begin, end: end - begin)
 
     def path(self, index: int) -> str:
         """shard.00000.mds record 12"""
@@ -186,7 +202,7 @@ class RecordSource(ReprMixin):
 
     @cached_method
     def fingerprint(self) -> str:
-        """Digest of the files' names and sizes, the fields, and up to 1,000 evenly spaced records."""
+        """Digest of the files' names and sizes, the fields, and the first 16 MiB of up to 1,000 records."""
         sizes = [[file.records, file.size] for file in self._files]
         fields = [list(map(str, field)) for field in self._all_fields]
         chosen = range(0, len(self), -(-len(self) // _FINGERPRINT_RECORDS))
@@ -232,7 +248,8 @@ class RecordSource(ReprMixin):
         file = bisect.bisect_right(self._ends, index)
         return file, index - (self._ends[file - 1] if file else 0)
 
-    def _record(self, file: int, row: int) -> bytes:
+    def _record(self, file: int, row: int, use: Callable[[int, int, int], T]) -> T:
+        """Calls `use` with the file's descriptor and the beginning and end of a record."""
         descriptor = open_regular(self.paths[file], os.O_RDONLY)
         try:
             status = os.fstat(descriptor)
@@ -246,13 +263,13 @@ class RecordSource(ReprMixin):
             begin, end = map(int, offsets[row : row + 2])
             if not 4 * (len(offsets) + 1) <= begin <= end <= status.st_size:
                 raise DecodeError(f"record {row} lies at bytes {begin} to {end} of {status.st_size}")
-            return os.pread(descriptor, end - begin, begin)
+            return use(descriptor, begin, end)
         finally:
             os.close(descriptor)
 
     def _record_or_none(self, index: int) -> bytes | None:
         try:
-            return self._record(*self._locate(index))
+            return self._record(*self._locate(index), _read_begin)
         except DecodeError:  # `read` reports it; the fingerprint goes on
             return None
 

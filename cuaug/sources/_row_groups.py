@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import io
 import logging
 import os
+import stat
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,12 +20,17 @@ from cuaug.errors import DecodeError, SourceError
 from cuaug.remote import ObjectStore, RemoteObject
 from cuaug.remote.file import RemoteFile
 from cuaug.remote.urls import is_url
+from cuaug.sources._parquet_pages import read_columns
 
 __all__ = ["Footer", "RowGroupCache", "RowGroupReader", "make_cache", "read_footers"]
 
 log = logging.getLogger("cuaug")
 
 _FOOTER_THREADS = 16
+# Most footers fit, so that one request reads them.
+_TAIL_BYTES = 64 << 10
+# The footer of 10,000 row groups of ten columns; pyarrow's parsed footer takes up to 100 times the memory.
+_MAX_FOOTER_BYTES = 16 << 20
 # Decoded rows for each sample above which the cache warns.
 _WASTE = 4
 
@@ -57,7 +65,7 @@ def _read_footer(path: str, store: ObjectStore) -> Footer:
     try:
         version = store.open(path) if is_url(path) else _local_version(path)
         with _open(path, version, store) as file:
-            metadata = pq.read_metadata(file)
+            metadata = pq.read_metadata(io.BytesIO(_read_tail(file)))
         list(metadata.schema.to_arrow_schema().names)  # raises where names are no text
         return Footer(path, metadata, version)
     except Exception as error:  # file systems and pyarrow raise errors of many types
@@ -71,8 +79,25 @@ def _open(path: str, version: RemoteObject | tuple[int, int], store: ObjectStore
     return require_module("pyarrow", "parquet").OSFile(path)
 
 
+def _read_tail(file: Any) -> bytes:
+    """Reads the end of a file with the footer, whose size its last 8 bytes claim."""
+    size = file.seek(0, os.SEEK_END)
+    tail = b""
+    wanted = _TAIL_BYTES
+    while len(tail) < min(wanted, size):
+        if wanted > _MAX_FOOTER_BYTES:
+            raise ValueError(f"its footer claims {wanted:,} bytes, above the limit of {_MAX_FOOTER_BYTES:,}")
+        file.seek(-min(wanted, size), os.SEEK_END)
+        tail = file.read(min(wanted, size))
+        wanted = int.from_bytes(tail[-8:-4], "little") + 8
+    return tail
+
+
 def _local_version(path: str) -> tuple[int, int]:
+    """Size and modification time of a regular file: pyarrow would wait at a pipe."""
     status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
     return status.st_size, status.st_mtime_ns
 
 
@@ -86,10 +111,11 @@ class RowGroupReader:
     Args:
         groups: (footer, number of the row group in its file) of each row group.
         store: reads remote files.
+        max_bytes: of the decoded columns of a row group.
     """
 
-    def __init__(self, groups: Sequence[tuple[Footer, int]], store: ObjectStore) -> None:
-        self._groups, self._store = groups, store
+    def __init__(self, groups: Sequence[tuple[Footer, int]], store: ObjectStore, max_bytes: int) -> None:
+        self._groups, self._store, self._max_bytes = groups, store, max_bytes
 
     def rows(self, group: int) -> int:
         """Rows of a row group."""
@@ -112,13 +138,11 @@ class RowGroupReader:
         arrow, is_remote = require_module("pyarrow", "parquet"), is_url(footer.path)
         try:
             self._check_version(footer)
-            # pyarrow's threads are left out of local reads: the loader has its own, and a fork would lack them.
             with _open(footer.path, footer.version, self._store) as file:
-                reader = _pyarrow_parquet().ParquetFile(
-                    file, metadata=footer.metadata, pre_buffer=is_remote, page_checksum_verification=True
-                )
-                table = reader.read_row_group(number, columns=list(columns), use_threads=False)
+                table = read_columns(file, footer.metadata, number, columns, self._max_bytes)
             self._check_version(footer)
+        except DecodeError as error:
+            raise DecodeError(f"row group {number} of {footer.path!r}: {error.cause}") from error
         except arrow.ArrowException as error:
             self._check_version(footer)  # the cause, if the file has changed
             raise DecodeError(f"row group {number} of {footer.path!r} is damaged: {error}") from error

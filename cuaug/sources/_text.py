@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from typing import TextIO
 
 from cuaug.errors import SourceError
 from cuaug.remote.urls import is_url
-from cuaug.sources._bytes import open_regular
+from cuaug.sources._bytes import read_metadata
 
 __all__ = ["PathResolver", "open_text", "parse_number"]
 
 
 def open_text(path: str) -> TextIO:
-    """Opens a UTF-8 file, with or without a byte order mark. File names in other encodings survive.
+    """Reads a UTF-8 file, with or without a byte order mark. File names in other encodings survive.
 
     Raises:
-        LoaderError: the file cannot be opened.
+        LoaderError: the file cannot be read.
     """
-    try:
-        return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=open_regular)
-    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
-        raise SourceError(f"cannot read {path!r}: {getattr(error, 'strerror', None) or error}") from error
+    return io.TextIOWrapper(io.BytesIO(read_metadata(path)), "utf-8-sig", "surrogateescape", newline="")
 
 
 def parse_number(text: str) -> int | float:

@@ -17,7 +17,7 @@ from cuaug._runtime.disk import Directory
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.remote.urls import is_url
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes, read_metadata
 from cuaug.sources._repr import ReprMixin, describe_sources
 from cuaug.sources.videos import ClipRequest
 
@@ -264,10 +264,7 @@ def _parse_file(path: str) -> dict[str, str]:
     """Parses a checksum file into {absolute path: digest}."""
     checksums: dict[str, str] = {}
     folder = os.path.dirname(os.path.abspath(path))
-    try:
-        lines = read_bytes(path).decode("utf-8", "surrogateescape").split("\n")
-    except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error_reason(error)}") from error
+    lines = read_metadata(path).decode("utf-8", "surrogateescape").split("\n")
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue

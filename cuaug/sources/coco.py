@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes, check_pixels
 from cuaug.remote import urls as _urls
+from cuaug.sources._bytes import read_metadata
 from cuaug.sources._coco_masks import draw
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin
@@ -259,10 +260,7 @@ def _find_images(annotations: str, name: str) -> str:
 
 def _read_json(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+        data = json.loads(read_metadata(path))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path!r} is not JSON: {error}") from error
     if not isinstance(data, dict):

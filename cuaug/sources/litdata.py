@@ -60,7 +60,7 @@ class LitData(RecordSource):
                 path = path_below(folder, os.path.basename(chunk["filename"]))
                 size = _file_size(path, int(chunk["chunk_bytes"]))
                 files.append(RecordFile(path, int(chunk["chunk_size"]), size))
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise SourceError(f"{folder!r}: index.json is no index of LitData chunks: {error!r}") from error
         super().__init__("litdata", files, fields, image, label)
 

@@ -47,7 +47,7 @@ class Mds(RecordSource):
                 )
                 for shard in shards
             ]
-        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise SourceError(f"{folder!r}: index.json is no index of MDS shards: {error!r}") from error
         for shard, file, fields in zip(shards, files, columns, strict=True):
             if shard.get("compression") and not os.path.exists(file.path):

@@ -21,6 +21,7 @@ from cuaug.remote import urls as _urls
 from cuaug.sources._arrow_values import check_label_type, image_bytes, is_image_type, to_hashable, to_label
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._labels import parse_label_fields
+from cuaug.sources._parquet_pages import row_bytes
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._row_group_ahead import RowGroupReadAhead
 from cuaug.sources._row_groups import Footer, RowGroupCache, RowGroupReader, make_cache, read_footers
@@ -28,6 +29,9 @@ from cuaug.sources._shards import Paths, expand_braces, expand_paths
 from cuaug.sources.source import ReadAhead
 
 __all__ = ["Parquet"]
+
+# Rows that files of any size may have: of identical images, which a dictionary holds once.
+_MIN_ROWS = 1 << 20
 
 
 class Parquet(ReprMixin):
@@ -92,14 +96,16 @@ class Parquet(ReprMixin):
         image_type = schema.field(image).type
         self._has_paths = "path" in [image_type.field(i).name for i in range(image_type.num_fields)]
         self.classes = _class_names(schema.metadata or {}, self.fields[0]) if self._is_single_label else None
-        self._reader = RowGroupReader(groups, store)
+        max_bytes = integer("cache_bytes", cache_bytes, 1)
+        self._reader = RowGroupReader(groups, store, max_bytes)
         self.shard_sizes = [self._reader.rows(group) for group in range(len(groups))]
         self._ends = list(itertools.accumulate(self.shard_sizes))
         if not self._ends or not self._ends[-1]:
             raise SourceError(f"{self.paths[0]!r}{' ...' if len(self.paths) > 1 else ''} has no rows: nothing to load")
-        max_bytes = integer("cache_bytes", cache_bytes, 1)
+        self._check_rows(footers)
+        smallest_row = sum(row_bytes(schema.field(name).type) for name in self._columns)
         for footer, number in groups:
-            self._check_size(footer, number, max_bytes)
+            self._check_size(footer, number, smallest_row, max_bytes)
         self._group_files = list(
             itertools.chain.from_iterable([i] * footer.metadata.num_row_groups for i, footer in enumerate(footers))
         )
@@ -215,12 +221,22 @@ class Parquet(ReprMixin):
                     "or a struct with a binary field 'bytes'"
                 )
 
-    def _check_size(self, footer: Footer, number: int, max_bytes: int) -> None:
+    def _check_rows(self, footers: Sequence[Footer]) -> None:
+        """Refuses files of nothing but claims: an order of samples takes 8 bytes for each row."""
+        size = sum(o.size if isinstance(o := footer.version, RemoteObject) else o[0] for footer in footers)
+        if len(self) > max(size, _MIN_ROWS):
+            raise SourceError(
+                f"{self.paths[0]!r}{' ...' if len(self.paths) > 1 else ''} claims {len(self):,} rows in {size:,} "
+                "bytes, less than one byte for each image: write only rows that have an image"
+            )
+
+    def _check_size(self, footer: Footer, number: int, smallest_row: int, max_bytes: int) -> None:
         # The size of all columns: pyarrow ends the process if it is asked for one column whose entry is damaged.
         group = footer.metadata.row_group(number)
-        if group.total_byte_size > max_bytes:
+        size = max(group.total_byte_size, group.num_rows * smallest_row)
+        if size > max_bytes:
             raise SourceError(
-                f"{footer.path!r}: row group {number} has {group.num_rows} rows of {group.total_byte_size:,} bytes, "
+                f"{footer.path!r}: row group {number} has {group.num_rows} rows of {size:,} bytes, "
                 f"above cache_bytes={max_bytes:,}: write smaller row groups, such as "
                 "pyarrow.parquet.write_table(..., row_group_size=500), or raise cache_bytes"
             )

@@ -13,7 +13,7 @@ import pytest
 
 from cuaug import DecodeError, LoaderError
 from cuaug.remote import ObjectStore, object_store
-from cuaug.sources import Remote, RemoteOptions, TarShards
+from cuaug.sources import Parquet, Remote, RemoteOptions, TarShards
 from tests.codec.memory import peak_bytes
 from tests.loader.pictures import png
 
@@ -247,6 +247,22 @@ def test_a_claimed_petabyte_is_not_requested(tmp_path, monkeypatch):
         TarShards(f"{url}/a.tar")
     sizes = [int(last) - int(first) for first, last in (text[6:].split("-") for text in ranges)]
     assert ranges and max(sizes) < 1 << 20
+
+
+def test_a_claimed_footer_is_not_requested():
+    pytest.importorskip("pyarrow")
+    sizes: list[int] = []
+
+    def body(request: Handler) -> None:
+        first, last = map(int, request.headers["Range"].removeprefix("bytes=").split("-"))
+        sizes.append(last + 1 - first)
+        data = bytes(sizes[-1] - 8) + (2 << 30).to_bytes(4, "little") + b"PAR1"
+        head(request, 206, Content_Range=f"bytes {first}-{last}/{3 << 30}", ETag='"1"', Content_Length=len(data))
+        request.wfile.write(data)
+
+    with serving(shard(body, 3 << 30)) as url, pytest.raises(LoaderError, match=r"its footer claims 2,147,483,656"):
+        Parquet(f"{url}/a.parquet")
+    assert sizes == [64 << 10]
 
 
 def test_folders_without_end():

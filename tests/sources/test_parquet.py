@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import Parquet, open_source
+from cuaug.sources._parquet_pages import read_columns
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import samples, write_parquet
 
@@ -286,6 +288,103 @@ def test_any_damage_is_an_error_or_changes_nothing_else(path):
         except (LoaderError, DecodeError, OSError):
             raised += 1
     assert raised > 50
+
+
+# --- sizes that a file claims ----------------------------------------------------------------------------------------
+
+LIMIT = 16 << 20  # of decoded bytes; smaller ones of `cache_bytes` do not lower it
+
+
+def same(value, count: int, kind):
+    """A column whose file holds the value once."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([value], kind)).cast(kind)
+
+
+def write_bomb(path: Path, columns: dict, **options) -> None:
+    options = {"dictionary_pagesize_limit": 1 << 30, "compression": "zstd", "store_schema": False} | options
+    pq.write_table(pa.table(columns), path, **options)
+    assert path.stat().st_size < 1 << 20
+
+
+BOMB = bytes(1 << 20)
+OTHERS = {"image": [b"1"] * 40, "label": range(40)}
+BOMBS = {
+    "images": {"image": same(BOMB, 40, pa.binary())},
+    "images in structs": {"image": pa.StructArray.from_arrays([same(BOMB, 40, pa.binary())], ["bytes"])},
+    "texts": {"label": same(BOMB.decode(), 40, pa.string())},
+    "lists of text": {"label": pa.ListArray.from_arrays([0] * 40 + [40], same(BOMB.decode(), 40, pa.string()))},
+    "maps": {"label": pa.MapArray.from_arrays([0] * 40 + [40], pa.array(range(40)), same(BOMB, 40, pa.binary()))},
+    "numbers": {"label": pa.ListArray.from_arrays([0] * 40 + [4 << 20], pa.array(np.zeros(4 << 20, np.int64)))},
+    "lists of bytes of one size": {
+        "label": pa.ListArray.from_arrays([0] * 40 + [40], same(BOMB, 40, pa.binary(len(BOMB))))
+    },
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_small_files_do_not_decode_to_gigabytes(path, name):
+    write_bomb(path, OTHERS | BOMBS[name])
+    source = Parquet(path, cache_bytes=LIMIT)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(DecodeError, match=r"row group 0 of .*data.parquet'.* above cache_bytes: write smaller row gr"):
+        source.read(0)
+    source.fingerprint()
+    assert pa.total_allocated_bytes() - before < LIMIT
+
+
+def test_a_page_above_the_limit_that_the_footer_conceals(path):
+    write_bomb(path, {"image": [BOMB * 40]}, use_dictionary=False)
+    with pa.OSFile(str(path)) as file, pytest.raises(DecodeError, match="above cache_bytes"):
+        read_columns(file, pq.read_metadata(path), 0, ["image"], LIMIT)
+
+
+def test_values_that_repeat_their_prefix(path):
+    write_bomb(path, {"image": [BOMB] * 40}, use_dictionary=False, column_encoding={"image": "DELTA_BYTE_ARRAY"})
+    with pytest.raises(DecodeError, match="above cache_bytes"):
+        Parquet(path, label=None, cache_bytes=LIMIT).read(0)
+
+
+def test_large_dictionaries_of_honest_files(tmp_path):
+    """pyarrow's default writes up to 1,024 values as one dictionary, whatever its size."""
+    rng = np.random.default_rng(0)
+    images = [rng.bytes(40_000) for _ in range(100)]
+    labels = [[rng.bytes(10_000).hex() for _ in range(i % 3)] for i in range(100)]
+    columns = {"image": images, "label": labels, "text": [label[0] if label else None for label in labels]}
+    columns["struct"] = [{"bytes": data, "path": f"{i}"} for i, data in enumerate(images)]
+    for name in ("dictionary", "plain"):
+        pq.write_table(pa.table(columns), tmp_path / name, use_dictionary=name == "dictionary")
+    for image, label in itertools.product(("image", "struct"), ("label", "text")):
+        sources = [Parquet(tmp_path / name, image, label) for name in ("dictionary", "plain")]
+        for i in range(2, 100, 3):
+            assert [source.read(i) for source in sources] == [(images[i], columns[label][i])] * 2
+            assert sources[0].label(i) == columns[label][i]
+
+
+def test_claimed_rows_without_images(path):
+    count = (1 << 20) + 1
+    pq.write_table(pa.table({"image": pa.nulls(count, pa.binary()), "label": pa.nulls(count, pa.int64())}), path)
+    with pytest.raises(LoaderError, match=r"claims 1,048,577 rows in .* bytes, less than one byte for each image"):
+        Parquet(path)
+    write(path, group=100, image=images(100), label=pa.nulls(100, pa.list_(pa.float64(), 1 << 20)))
+    with pytest.raises(
+        LoaderError, match=r"row group 0 has 100 rows of 838,\d+,\d+ bytes, above cache_bytes=500,000,000"
+    ):
+        Parquet(path, cache_bytes=500_000_000)
+
+
+def test_a_footer_that_claims_gigabytes(path):
+    with open(path, "wb") as file:
+        file.truncate(3 << 30)
+        file.seek(-8, os.SEEK_END)
+        file.write((2 << 30).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(LoaderError, match=r"its footer claims 2,147,483,656 bytes, above the limit of 16,777,216"):
+        Parquet(path)
+
+
+def test_special_files_are_refused_at_once(path):
+    os.mkfifo(path)
+    with pytest.raises(LoaderError, match=r"data.parquet' cannot be read .* it is no regular file"):
+        Parquet([path])
 
 
 # --- refused files ---------------------------------------------------------------------------------------------------
