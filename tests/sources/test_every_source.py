@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import Loader, LoaderError, sources
+from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, sources
 from tests.loader.pictures import numbers_of
 from tests.sources.writers import KINDS, Kind, Sample, samples
 
@@ -65,6 +66,31 @@ def _is_same(a, b) -> bool:
 
 def expected(kind: Kind) -> dict:
     return {sample.number: kind.label(sample) for sample in samples()}
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+class Large(Sample):
+    """A sample whose image is followed by zeros."""
+
+    @property
+    def data(self) -> bytes:
+        return super().data + bytes(5000)
+
+
+def test_max_bytes_costs_one_sample_of_every_format(kind, request, tmp_path):
+    content = samples()
+    kind.write(tmp_path, [*content[:5], Large(*content[5]), *content[6:]])
+    errors: list[DecodeError] = []
+    decode, source = DecodeOptions(max_bytes=4000), kind.open(tmp_path)
+    with Loader(source, batch_size=12, decode=decode, on_error="skip", error_callback=errors.append) as loader:
+        (batch,) = loader
+    if request.node.callspec.params["kind"] in ("hdf5 pixels", "dataset arrays", "dataset pillow"):
+        assert not errors  # they hold no encoded image
+    else:
+        assert re.fullmatch(r"the \w+ has 5,\d+ bytes, above the limit max_bytes=4,000", errors[0].cause)
+        assert sorted(numbers_of(batch.images)) == [number for number in range(12) if number != 5]
 
 
 # --- threads and processes -------------------------------------------------------------------------------------------

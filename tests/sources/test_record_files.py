@@ -134,6 +134,18 @@ def test_a_truncated_or_missing_file_is_refused(name, folder):
         CLASSES[name](folder)
 
 
+def test_a_record_above_the_limit_is_not_read(name, folder, monkeypatch):
+    """Neither for its sample, nor whole for the fingerprint."""
+    source = CLASSES[name](folder)
+    sizes, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: (sizes.append(size), pread(fd, size, at))[1])
+    monkeypatch.setattr("cuaug.sources._record_files._FINGERPRINT_BYTES", 16)
+    source.fingerprint()
+    assert max(sizes[1:3]) == 16
+    sizes.clear()
+    assert source.encoded_size(0) > 16 and not sizes
+
+
 # --- refused ---------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +154,17 @@ def test_missing_fields_are_refused(name, folder):
         CLASSES[name](folder, "photo")
     with pytest.raises(LoaderError, match="field 'label' has the encoding 'int'; bytes, jpeg, png, pil are read"):
         CLASSES[name](folder, "label")
+
+
+NESTED = '[1, {"type": "list", "context": "[]", "children_spec": [' * 900
+
+
+@pytest.mark.parametrize("spec", ["[" * 100_000, NESTED + '{"type": null}' + "]}" * 900 + "]"])
+def test_a_nested_data_spec_is_refused(tmp_path, spec):
+    write_litdata(tmp_path, samples())
+    change_index(tmp_path, lambda index: index["config"].update(data_spec=spec))
+    with pytest.raises(LoaderError, match=r"index\.json is no index of LitData chunks"):
+        LitData(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"shards": 3}', '{"config": {}, "chunks": []}', "[" * 100_000])

@@ -5,15 +5,31 @@ from __future__ import annotations
 import os
 import resource
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
+from cuaug.commands.replay import read_state
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.thread_pool import ThreadPool
-from cuaug.sources import TarShards
+from cuaug.sources import (
+    ChecksumSource,
+    Coco,
+    Csv,
+    Files,
+    Hdf5,
+    ListFile,
+    LitData,
+    Lmdb,
+    Mds,
+    Parquet,
+    TarShards,
+    TFRecord,
+    Videos,
+)
 from cuaug.sources._bytes import read_bytes
 from tests.cache.images import run
 from tests.loader.pictures import numbers_of, png
@@ -159,3 +175,55 @@ def test_a_pipe_in_place_of_a_shard_or_its_index(tmp_path):
     pipe(tmp_path / "b.tar")
     with pytest.raises(OSError, match="it is no regular file"):
         source.read(0)
+
+
+def open_coco(path: Path) -> Coco:
+    return Coco(path.parent, path)
+
+
+def open_checksums(path: Path) -> ChecksumSource:
+    return ChecksumSource(Files([path]), path)
+
+
+FILES_OF_SOURCES: dict[str, Callable[[Path], object]] = {
+    "list.txt": ListFile,
+    "table.csv": Csv,
+    "coco.json": open_coco,
+    "rows.parquet": lambda path: Parquet([path]),
+    "mds/index.json": lambda path: Mds(path.parent),
+    "litdata/index.json": lambda path: LitData(path.parent),
+    "videos.txt": lambda path: Videos(path, frames=1),
+    "data.h5": lambda path: Hdf5(path),
+    "data.lmdb": Lmdb,
+    "a.tar": TarShards,
+    "a.tfrecord": TFRecord,
+    "sums.sha256": open_checksums,
+}
+
+
+@pytest.mark.parametrize("make", [pipe, device, os.mkdir])
+@pytest.mark.parametrize("name", FILES_OF_SOURCES)
+def test_files_of_sources_that_are_no_regular_files(tmp_path, name, make):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    make(path)
+    with pytest.raises(LoaderError) as error:
+        FILES_OF_SOURCES[name](path)
+    assert make is os.mkdir or "no regular file" in str(error.value)
+    if make is pipe and path.suffix in (".txt", ".csv", ".json", ".sha256"):
+        assert str(error.value).endswith("it is no regular file; write a pipe's data into a file first")
+
+
+def test_a_list_from_a_process():
+    """As a shell's `<(...)` and `/dev/stdin` give it."""
+    reading, writing = os.pipe()
+    with pytest.raises(LoaderError, match="it is no regular file; write a pipe's data into a file first"):
+        ListFile(f"/dev/fd/{reading}")
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_state_from_a_pipe(tmp_path):
+    pipe(tmp_path / "state.json")
+    with pytest.raises(OSError, match="it is no regular file"):
+        read_state(str(tmp_path / "state.json"))
