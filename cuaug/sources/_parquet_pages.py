@@ -52,11 +52,21 @@ def row_bytes(kind: Any) -> int:
         return 8
 
 
+def _item_bytes(kind: Any) -> int:
+    """Bytes that one null in a list may take: pyarrow fills a null list of fixed size with zeros."""
+    types = require_module("pyarrow", "parquet").types
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    is_list = inner and not types.is_struct(kind) and not types.is_fixed_size_list(kind)
+    return max([0, *map(_item_bytes, inner), *(map(row_bytes, inner) if is_list else ())])
+
+
 def _read_column(file: BinaryIO, metadata: Any, number: int, name: str, max_bytes: int) -> Any:
     leaves = [metadata.schema.column(i) for i in range(len(metadata.schema))]
     leaves = [leaf for leaf in leaves if leaf.path == name or leaf.path.startswith(f"{name}.")]
     texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-    value_bytes = (_TEXT_BYTES if texts else _NUMBER_BYTES) + max([0, *(leaf.length for leaf in leaves)])
+    kinds = [field.type for field in metadata.schema.to_arrow_schema() if f"{name}.".startswith(f"{field.name}.")]
+    value_bytes = _TEXT_BYTES if texts else _NUMBER_BYTES
+    value_bytes += max([0, *(leaf.length for leaf in leaves), *map(_item_bytes, kinds)])
 
     chunks = _ChunkFile(file, max_bytes, value_bytes, counts_dictionaries=bool(texts))
 

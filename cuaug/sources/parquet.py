@@ -56,7 +56,7 @@ class Parquet(ReprMixin):
         storage_options: for fsspec's file system, such as {"anon": True} for s3. They must pickle if this is to pickle.
         protocols: protocols that URLs may have; None: http, https, s3 and gs. As for `Remote`.
         cache_bytes: limit on the decoded row groups in memory, and on one row group with all its columns. Each thread
-            may hold one more.
+            may hold one more, with its stored bytes.
 
     Attributes:
         paths: the files.
@@ -65,7 +65,7 @@ class Parquet(ReprMixin):
 
     Raises:
         LoaderError: a file is missing, damaged or empty, lacks a column, has columns of other types than the first
-            file, or a row group larger than `cache_bytes`.
+            file, a row group larger than `cache_bytes`, or more rows than bytes.
     """
 
     #: Labels come from the data, so the Loader opens no path in them.
@@ -224,9 +224,9 @@ class Parquet(ReprMixin):
     def _check_rows(self, footers: Sequence[Footer]) -> None:
         """Refuses files of nothing but claims: an order of samples takes 8 bytes for each row."""
         size = sum(o.size if isinstance(o := footer.version, RemoteObject) else o[0] for footer in footers)
-        if len(self) > max(size, _MIN_ROWS):
+        if self._ends[-1] > max(size, _MIN_ROWS) or min(self.shard_sizes) < 0:
             raise SourceError(
-                f"{self.paths[0]!r}{' ...' if len(self.paths) > 1 else ''} claims {len(self):,} rows in {size:,} "
+                f"{self.paths[0]!r}{' ...' if len(self.paths) > 1 else ''} claims {self._ends[-1]:,} rows in {size:,} "
                 "bytes, less than one byte for each image: write only rows that have an image"
             )
 

@@ -301,7 +301,7 @@ def same(value, count: int, kind):
 
 
 def write_bomb(path: Path, columns: dict, **options) -> None:
-    options = {"dictionary_pagesize_limit": 1 << 30, "compression": "zstd", "store_schema": False} | options
+    options = {"dictionary_pagesize_limit": 1 << 30, "compression": "zstd"} | options
     pq.write_table(pa.table(columns), path, **options)
     assert path.stat().st_size < 1 << 20
 
@@ -314,6 +314,9 @@ BOMBS = {
     "texts": {"label": same(BOMB.decode(), 40, pa.string())},
     "lists of text": {"label": pa.ListArray.from_arrays([0] * 40 + [40], same(BOMB.decode(), 40, pa.string()))},
     "maps": {"label": pa.MapArray.from_arrays([0] * 40 + [40], pa.array(range(40)), same(BOMB, 40, pa.binary()))},
+    "nulls in lists": {
+        "label": pa.array([[None] * 100] * 40, pa.list_(pa.list_(pa.float32(), 10_000))),
+    },
     "numbers": {"label": pa.ListArray.from_arrays([0] * 40 + [4 << 20], pa.array(np.zeros(4 << 20, np.int64)))},
     "lists of bytes of one size": {
         "label": pa.ListArray.from_arrays([0] * 40 + [40], same(BOMB, 40, pa.binary(len(BOMB))))
