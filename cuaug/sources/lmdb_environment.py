@@ -21,7 +21,7 @@ __all__ = ["Lmdb"]
 Key = bytes | str
 T = TypeVar("T")
 
-_FINGERPRINT_VALUES = 1000
+_FINGERPRINT_VALUES, _FINGERPRINT_BYTES = 1000, 16 << 20
 
 
 class Lmdb(ReprMixin):
@@ -104,7 +104,7 @@ class Lmdb(ReprMixin):
 
     @cached_method
     def fingerprint(self) -> str:
-        """Digest of the keys and labels; with `decode`, of up to 1,000 evenly spaced values instead of labels."""
+        """Digest of the keys and labels; with `decode`, of the first 16 MiB of up to 1,000 values instead of labels."""
         keys = self.keys[:: -(-len(self.keys) // _FINGERPRINT_VALUES)] if self._decode is not None else []
         values = map(self._value_or_none, keys)
         return fingerprint("lmdb", relative_paths([self._path]), self.keys, self._labels, values)
@@ -124,7 +124,7 @@ class Lmdb(ReprMixin):
 
     def _value_or_none(self, key: bytes) -> bytes | None:
         try:
-            return self._get(key, bytes)
+            return self._get(key, lambda value: bytes(value[:_FINGERPRINT_BYTES]))
         except DecodeError:  # `read` reports it; the fingerprint goes on
             return None
 

@@ -163,6 +163,15 @@ def test_skipping_drops_the_row_from_all_columns(caplog):
     ]
 
 
+def test_max_bytes_costs_one_row(caplog):
+    batch = columns(3)
+    batch["bytes"][1] += bytes(100_000)
+    transform = Augment(CHAIN, on_error="skip", device="cpu", decode=cuaug.DecodeOptions(max_bytes=100_000))
+    with caplog.at_level(logging.WARNING):
+        assert transform(batch)["id"].tolist() == [0, 2]
+    assert "bytes, above the limit max_bytes=100,000" in caplog.text
+
+
 def test_a_batch_of_damaged_rows_is_empty():
     found = augment(columns(2, damaged=(0, 1)), on_error="skip")
     assert found["bytes"].shape == (0, 3, 24, 24) and found["bytes"].dtype == np.float32
