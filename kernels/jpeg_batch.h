@@ -90,6 +90,30 @@ struct JpegSegment {
     uint16 mcus;
 };
 
+// A JPEG whose segments a GPU finds. Its data is cut into cells, and consecutive cells into runs.
+constexpr int MAX_SCAN_RUNS = 512, MIN_RUN_BYTES = 128;
+
+struct JpegScan {
+    uint64 data;      // address of the entropy-coded data, up to EOI, a multiple of 16
+    uint64 lookups;   // address of its HuffmanLookups
+    uint64 status;    // address of a `JpegStatus`
+    uint64 segments;  // address of the first one; receives `across` of each row of MCUs, and the one after the last
+    uint64 cells_at;  // address of its `JpegScanCell`s
+    int data_size;
+    int cell_bytes, cells, cells_per_run;  // up to MAX_SCAN_RUNS runs of MIN_RUN_BYTES or more
+    int mcu_rows, mcu_columns, mcu_blocks;
+    int distance, across;          // MCUs of a segment, segments of a row
+    int period;                    // blocks of an MCU; 1 if all use the same tables, so that nothing tells them apart
+    int max_rounds;                // after which the scan gives up
+    uint32 kinds[MAX_MCU_BLOCKS];  // of each block of an MCU: component << 16 | 2 + AC table << 8 | DC table
+    int unused;
+};
+
+// The state in which a cell ends, and how many blocks end in it.
+struct alignas(8) JpegScanCell {
+    uint32 end, blocks;
+};
+
 // The work of a block of threads: `count` segments of an image from `first` on; or tile `first`.
 struct JpegWork {
     int image, first, count, unused;

@@ -15,7 +15,7 @@
 //             half_bits             binary32 to binary16
 //             block_sum, block_max  reductions into global memory; every thread of the block calls them
 //             atomic_add            adds to a counter that many blocks share
-//             increment             adds 1 to a counter that the threads of one sample share
+//             increment             adds 1 to a counter that the threads of one sample share; returns the number before
 //           core/simd.h adds vectors.
 // Threads:  cuda/platform.h has one pixel per thread. cpu/platform.h has one thread per block (shipped), or
 //           CUAUG_BLOCK_THREADS threads with a real barrier (for ThreadSanitizer).

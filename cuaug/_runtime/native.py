@@ -89,7 +89,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_index_stats.argtypes, lib.cuaug_jpeg_index_stats.restype = [pointer, pointer], None
     lib.cuaug_jpeg_index_delete.argtypes, lib.cuaug_jpeg_index_delete.restype = [pointer], None
     lib.cuaug_device_batch_bound.argtypes, lib.cuaug_device_batch_bound.restype = [pointer, i64], i64
-    lib.cuaug_device_batch_new.argtypes, lib.cuaug_device_batch_new.restype = [pointer, i64, i64, i32], pointer
+    lib.cuaug_device_batch_new.argtypes, lib.cuaug_device_batch_new.restype = [pointer, i64, i64, i32, i32], pointer
     lib.cuaug_device_batch_delete.argtypes, lib.cuaug_device_batch_delete.restype = [pointer], None
     lib.cuaug_device_batch_add.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
     lib.cuaug_device_batch_add.restype = None
@@ -97,6 +97,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_device_batch_plan.argtypes = [pointer, pointer]
     lib.cuaug_device_batch_finish.argtypes, lib.cuaug_device_batch_finish.restype = [pointer] * 3, None
     lib.cuaug_add_jpegs.argtypes, lib.cuaug_add_jpegs.restype = [*[pointer] * 3, i64, pointer, pointer], None
+    lib.cuaug_device_batch_keep.argtypes, lib.cuaug_device_batch_keep.restype = [pointer] * 4, None
+    lib.cuaug_scan_jpegs.argtypes, lib.cuaug_scan_jpegs.restype = [pointer, i64, pointer], None
     lib.cuaug_build_lookups.argtypes, lib.cuaug_build_lookups.restype = [pointer, i64, pointer], None
     lib.cuaug_decode_jpegs.argtypes, lib.cuaug_decode_jpegs.restype = [pointer, pointer, i64], None
     lib.cuaug_color_jpegs.argtypes, lib.cuaug_color_jpegs.restype = [pointer, pointer, i64], None

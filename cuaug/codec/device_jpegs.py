@@ -18,26 +18,33 @@ class DevicePlan(NamedTuple):
     """The struct `DevicePlan`: counts, offsets in the batch's memory, and sizes in bytes of device memory.
 
     Attributes:
-        images, blocks, tiles, sets: how many images, thread blocks that decode, tiles, sets of Huffman tables.
-        images_at, blocks_at, tiles_at, definitions_at: where their tables begin.
+        images, blocks, tiles, sets, scans: how many images, thread blocks that decode, tiles, sets of Huffman tables,
+            images whose segments the GPU finds.
+        images_at, blocks_at, tiles_at, definitions_at, scans_at: where their tables begin.
         statuses_at: where the N statuses begin, (N,) int32: 0 unless an image is damaged.
         upload_bytes: the part of the memory to copy to the device.
-        sample_bytes, target_bytes, lookup_bytes: device memory for samples, pixels and Huffman look-up tables.
+        sample_bytes, target_bytes, lookup_bytes, scan_bytes: device memory for samples, pixels, Huffman look-up
+            tables, and segments that the GPU finds.
+        segment_bytes: the part of the last, from its begin on, that `DeviceJpegs.keep` takes.
     """
 
     images: int
     blocks: int
     tiles: int
     sets: int
+    scans: int
     images_at: int
     blocks_at: int
     tiles_at: int
     definitions_at: int
+    scans_at: int
     statuses_at: int
     upload_bytes: int
     sample_bytes: int
     target_bytes: int
     lookup_bytes: int
+    scan_bytes: int
+    segment_bytes: int
 
 
 def memory_bound(rows: NDArray[np.int64]) -> int:
@@ -56,14 +63,17 @@ class DeviceJpegs:
         memory: (n,) uint8, from a multiple of 16 bytes on: `memory_bound` of them.
         count: N.
         fancy_upsampling: interpolate chroma, as libjpeg does.
+        scan: let the GPU find the segments of JPEGs without an entry in the index.
 
     Attributes:
         handle: the `DeviceBatch` of kernels/jpeg/device_batch.h.
     """
 
-    def __init__(self, memory: NDArray[np.uint8], count: int, *, fancy_upsampling: bool = True) -> None:
+    def __init__(
+        self, memory: NDArray[np.uint8], count: int, *, fancy_upsampling: bool = True, scan: bool = False
+    ) -> None:
         self._memory, self._count = memory, count
-        self.handle = library.cuaug_device_batch_new(address(memory), len(memory), count, fancy_upsampling)
+        self.handle = library.cuaug_device_batch_new(address(memory), len(memory), count, fancy_upsampling, scan)
         if self.handle is None:
             raise MemoryError("there is no memory to describe a batch of JPEGs")
         weakref.finalize(self, library.cuaug_device_batch_delete, self.handle)
@@ -100,17 +110,26 @@ class DeviceJpegs:
             raise MemoryError("there is no memory to plan a batch of JPEGs")
         return DevicePlan(*plan.tolist())
 
-    def finish(self, upload: int, samples: int, targets: int, lookups: int) -> NDArray[np.uint64]:
+    def finish(self, upload: int, samples: int, targets: int, lookups: int, scans: int = 0) -> NDArray[np.uint64]:
         """Writes the tables of the planned batch for the device.
 
         Args:
             upload: the address that the memory is copied to.
-            samples, targets, lookups: addresses of the memory that `plan` sized.
+            samples, targets, lookups, scans: addresses of the memory that `plan` sized.
 
         Returns:
             (N,) address of each image's region, packed [h, w, 3] as displayed; 0 for those not added.
         """
-        addresses = np.array([upload, samples, targets, lookups], dtype=np.uint64)
+        addresses = np.array([upload, samples, targets, lookups, scans], dtype=np.uint64)
         images = np.zeros(self._count, dtype=np.uint64)
         library.cuaug_device_batch_finish(self.handle, address(addresses), address(images))
         return images
+
+    def keep(self, segments: NDArray[np.uint8], statuses: NDArray[np.int32], index: JpegIndex) -> None:
+        """Adds the entry points that the GPU has found to the index that the images were added with.
+
+        Args:
+            segments: (segment_bytes,) copy from the memory for scans.
+            statuses: (N,) as the kernels left them.
+        """
+        library.cuaug_device_batch_keep(self.handle, address(segments), address(statuses), index.handle)

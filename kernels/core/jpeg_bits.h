@@ -7,15 +7,16 @@
 
 // Reads entropy-coded data up to a marker, without the zero stuffed after each 0xFF (F.1.2.3). Beyond it reads zeros.
 struct JpegBits {
-    const uint32* words;  // the data; two words beyond its end can be loaded
+    const uint32* words;  // the data; three words beyond its end can be loaded
     uint32 next, end;     // bytes
     uint32 here, ahead;   // the words that hold bytes `next` to `next + 3`
+    uint32 irregular;     // the last `next` after bytes among which zeros were stuffed, or the end
     uint64 bits;          // the next bits, from the high bit on
     int count;            // of them
     int missing;          // bits read beyond the end
 
     METHOD void begin(const uint32* data, uint32 size, uint32 bit) {
-        words = data, end = size, next = min(bit / 8, size);
+        words = data, end = size, next = irregular = min(bit / 8, size);
         bits = 0, count = 0, missing = 0;
         load_words();
         refill();
@@ -46,27 +47,38 @@ struct JpegBits {
 
     // The next four bytes, one by one.
     METHOD uint32 read_bytes() {
+        const uint32 first = big_endian_word(here, ahead, next & 3);
+        const uint32 second = big_endian_word(ahead, load_global(words + next / 4 + 2), next & 3);
+        uint64 bytes = uint64(first) << 32 | second;
         uint32 word = 0;
+        UNROLL
         for (int i = 0; i < 4; ++i) {
-            const bool is_inside = next < end;
-            uint32 byte = is_inside ? byte_at(next) : 0;
+            uint32 byte = uint32(bytes >> 56);
             const bool is_ff = byte == 0xff;
-            if (!is_inside || (is_ff && (next + 1 >= end || byte_at(next + 1))))
+            if (next >= end || (is_ff && (next + 1 >= end || uint32(bytes >> 48) != 0xff00))) {
                 byte = 0, missing += 8;
-            else
+            } else {
                 next += is_ff ? 2 : 1;
+                bytes <<= is_ff ? 16 : 8;
+            }
             word = word << 8 | byte;
         }
         load_words();
+        irregular = next;
         return word;
     }
 
     METHOD bool ran_out() const { return count < missing; }
 
-    // Offset of the next bit, stuffed zeros included, unless it ran out. It is never inside a stuffed zero.
+    // The position, unless zeros are stuffed before `next`: then it is less.
+    METHOD uint32 last_position() const { return 8 * next - uint32(count - missing); }
+
+    // Offset of the next bit, stuffed zeros included. It is never inside a stuffed zero.
     METHOD uint32 position() const {
+        if (next - irregular >= 8) return last_position();
         uint32 at = next;
         int back = count - missing;
+        NO_UNROLL
         for (; back > 0; back -= 8) at -= at >= 2 && byte_at(at - 1) == 0 && byte_at(at - 2) == 0xff ? 2 : 1;
         return 8 * at + uint32(-back);
     }

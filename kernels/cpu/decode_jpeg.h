@@ -1,8 +1,8 @@
 // Computes: the kernels of cuda/decode_jpeg.cu on a CPU, from the same source. Tests compare them with Pillow, and the
 //   fakes of CUDA run them; no loader does.
 // Threads:  the caller's alone. One thread is a whole warp or block.
-// Reference: core/decode_jpeg.h, core/color_jpeg.h.
-// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: test_device_jpegs_sanitized.py.
+// Reference: core/scan_jpeg.h, core/decode_jpeg.h, core/color_jpeg.h.
+// Tests:    tests/kernels/test_decode_jpeg.py, test_scan_jpeg.py; under sanitizers: test_device_jpegs_sanitized.py.
 #pragma once
 #include <memory>
 
@@ -11,6 +11,7 @@
 namespace {
 #include "core/decode_jpeg.h"
 #include "core/color_jpeg.h"
+#include "core/scan_jpeg.h"
 }  // namespace
 
 extern "C" {
@@ -30,6 +31,15 @@ EXPORT void cuaug_build_lookups(const void* definitions, int64_t sets, void* loo
         for (int number = 0; number < 4; ++number)
             build_table({}, static_cast<const HuffmanDefinitions*>(definitions)[i], number,
                         static_cast<HuffmanLookups*>(lookups)[i]);
+}
+
+// scans [count]: JpegScan. rounds [count]: receives how often runs of each were read again.
+EXPORT void cuaug_scan_jpegs(const void* scans, int64_t count, int32_t* rounds) {
+    const auto scratch = std::make_unique<ScanScratch>();
+    for (int64_t i = 0; i < count; ++i) {
+        scratch->scan = static_cast<const JpegScan*>(scans)[i];
+        rounds[i] = scan_image({}, *scratch);
+    }
 }
 
 // images: JpegImage. work [blocks]: JpegWork.

@@ -109,7 +109,7 @@ DEVICE void block_max(uint32* maximum, uint32 value) {
 }
 DEVICE void atomic_add(uint32* sum, uint32 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }
 #ifdef CUAUG_BLOCK_THREADS
-DEVICE void increment(uint32* counter) { __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED); }
+DEVICE uint32 increment(uint32* counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED); }
 #else
-DEVICE void increment(uint32* counter) { ++*counter; }  // one thread computes all of a sample
+DEVICE uint32 increment(uint32* counter) { return (*counter)++; }  // one thread computes all of a sample
 #endif

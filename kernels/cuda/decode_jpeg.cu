@@ -1,15 +1,19 @@
-// Computes: the CUDA entry points of JPEG decoding, in the order of their launches: build_lookups, decode_jpeg,
-//           color_jpeg.
-// Threads:  build_lookups: grid (sets of tables, 4). decode_jpeg: a block of JPEG_THREADS per `JpegWork`. color_jpeg: a
-//           block of TILE_THREADS per tile.
-// Reference: core/decode_jpeg.h, core/color_jpeg.h.
-// Tests:    tests/kernels/test_emulated_jpeg.py on a CPU; tests/cuda/test_jpeg.py.
+// Computes: the CUDA entry points of JPEG decoding, in the order of their launches: build_lookups, scan_jpeg,
+//           decode_jpeg, color_jpeg.
+// Threads:  build_lookups: grid (sets of tables, 4). scan_jpeg: a block of SCAN_THREADS per `JpegScan`. decode_jpeg: a
+//           block of JPEG_THREADS per `JpegWork`. color_jpeg: a block of TILE_THREADS per tile.
+// Reference: core/scan_jpeg.h, core/decode_jpeg.h, core/color_jpeg.h.
+// Tests:    tests/kernels/test_emulated_jpeg.py, test_emulated_scan.py on a CPU; tests/cuda/test_jpeg.py.
 namespace cuaug {
 
 #include "core/decode_jpeg.h"
 #include "core/color_jpeg.h"
+#include "core/scan_jpeg.h"
 
 constexpr int JPEG_THREADS = 128, TILE_THREADS = 256;
+// A thread per run: 108 kB make 422. Two blocks of 64 registers a thread fit on a multiprocessor, 264 on an H100, so a
+// batch of 256 images runs at once. 32 warps with 30 instructions per 150 cycles or so keep its four schedulers busy.
+constexpr int SCAN_THREADS = MAX_SCAN_RUNS;
 
 // Copies a struct whose size is a multiple of 16 bytes to shared memory.
 template <class T>
@@ -25,6 +29,14 @@ KERNEL build_lookups(const HuffmanDefinitions* definitions, HuffmanLookups* look
     copy_to_shared(block, shared, definitions[blockIdx.x]);
     block.sync();
     build_table(block, shared, int(blockIdx.y), lookups[blockIdx.x]);
+}
+
+extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 2) scan_jpeg(const JpegScan* scans) {
+    __shared__ ScanScratch scratch;
+    const Block block = {int(threadIdx.x), int(blockDim.x)};
+    copy_to_shared(block, scratch.scan, scans[blockIdx.x]);
+    block.sync();
+    scan_image(block, scratch);
 }
 
 extern "C" __global__ void __launch_bounds__(JPEG_THREADS) decode_jpeg(const JpegImage* images, const JpegWork* work) {

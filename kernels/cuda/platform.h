@@ -83,4 +83,4 @@ DEVICE void block_max(uint32* maximum, uint32 value) {
     if ((threadIdx.x & 31) == 0) atomicMax(maximum, value);
 }
 DEVICE void atomic_add(uint32* sum, uint32 value) { atomicAdd(sum, value); }
-DEVICE void increment(uint32* counter) { atomicAdd(counter, 1u); }
+DEVICE uint32 increment(uint32* counter) { return atomicAdd(counter, 1u); }

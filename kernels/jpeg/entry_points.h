@@ -17,7 +17,10 @@ namespace {
 // markers in cuaug/codec/jpegtran.py.
 constexpr int64_t MIN_DISTANCE_PIXELS = 16, MAX_DISTANCE_PIXELS = 64;
 
-int64_t mcus_in(const Frame& frame, int64_t pixels) { return frame.mcu_width < pixels ? pixels / frame.mcu_width : 1; }
+// Up to a row: an index of a longer distance would be none of such a file.
+int64_t mcus_in(const Frame& frame, int64_t pixels) {
+    return std::min(frame.mcu_width < pixels ? pixels / frame.mcu_width : 1, frame.mcu_columns);
+}
 
 struct HuffmanTables {
     DcTable dc[TABLES_PER_CLASS];

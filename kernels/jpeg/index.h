@@ -28,35 +28,51 @@ struct JpegIndex {
         return mcus_in(frame, MAX_DISTANCE_PIXELS);
     }
 
-    // Finds or makes a file's entry points. False if it has none, or no room.
-    bool find(const Frame& frame, const HuffmanTables& tables, const unsigned char* data, int64_t size,
-              EntryPoints& points) {
-        if (!is_own() || size >= int64_t(1) << 29) return false;  // beyond 2^29 bytes, bit offsets exceed 32 bits
-        const FileKey key = log.key_of(data, size);
+    enum Outcome { FOUND, ABSENT, UNKNOWN };
+
+    // Looks for a file's entry points: none if it has no index. UNKNOWN: the index is not read to its end, or of no
+    // use.
+    Outcome look_up(const Frame& frame, const unsigned char* data, int64_t size, FileKey& key, EntryPoints& points) {
+        if (!is_own() || size >= int64_t(1) << 29) return UNKNOWN;  // beyond 2^29 bytes, bit offsets exceed 32 bits
+        key = log.key_of(data, size);
         IndexFile::Place place = {};
         {
             const std::lock_guard<std::mutex> hold(lock);
-            if (!log.is_usable) return false;
+            if (!log.is_usable) return UNKNOWN;
             bool has_all;
-            if (const auto* const found = log.find(key, has_all))
-                place = *found;
-            else if (!has_all)
-                return false;
+            const auto* const found = log.find(key, has_all);
+            if (!found) return has_all ? ABSENT : UNKNOWN;
+            place = *found;
         }
-        if (place.bytes) {
-            if (log.load(place, key, frame, points)) return !points.at.empty();
-            const std::lock_guard<std::mutex> hold(lock);
-            log.drop(key, place.offset);
-        }
-        points.reset(frame, choose_distance(frame));
+        if (log.load(place, key, frame, points)) return FOUND;
+        const std::lock_guard<std::mutex> hold(lock);
+        log.drop(key, place.offset);
+        return ABSENT;
+    }
+
+    // Adds what make(points) makes; false if it fails, which is noted so that it is never tried again, or without room.
+    template <class Make>
+    bool add(const FileKey& key, const Frame& frame, int64_t distance, EntryPoints& points, Make make) {
+        if (!is_own()) return false;
+        points.reset(frame, distance);
         {
             const std::lock_guard<std::mutex> hold(lock);
             if (!log.has_room(IndexRecord::bytes(points.expected(frame), points.components))) return false;
         }
-        if (!points.build(frame, tables, data, size)) points.at.clear(), points.dc.clear();  // never tried again
+        if (!make(points)) points.at.clear(), points.dc.clear();
         const std::lock_guard<std::mutex> hold(lock);
         log.append(key, points);
         return !points.at.empty();
+    }
+
+    // Finds or makes a file's entry points. False if it has none, or no room.
+    bool find(const Frame& frame, const HuffmanTables& tables, const unsigned char* data, int64_t size,
+              EntryPoints& points) {
+        FileKey key;
+        const Outcome outcome = look_up(frame, data, size, key, points);
+        if (outcome != ABSENT) return outcome == FOUND && !points.at.empty();
+        return add(key, frame, choose_distance(frame), points,
+                   [&](EntryPoints& its) { return its.build(frame, tables, data, size); });
     }
 
     // Whether this process made it; a forked child did not.

@@ -25,7 +25,7 @@ CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "10000"))
 SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 
 MISTAKES = {
-    "begin": ("core/jpeg_bits.h", "end = size, next = {min(bit / 8, size) <> bit / 8};"),
+    "begin": ("core/jpeg_bits.h", "end = size, next = irregular = {min(bit / 8, size) <> bit / 8};"),
     "rectangle": ("core/decode_jpeg.h", "return {is_inside <> true} ? place : NOT_STORED;"),
     "neighbour": ("core/color_jpeg.h", "out[5] = {x + 4 < component.right <> true} ?"),
     "tile": ("core/color_jpeg.h", "if ({row >= image.bottom || column >= image.right <> false}) continue;"),
@@ -33,8 +33,11 @@ MISTAKES = {
     "samples": ("jpeg/device_batch.h", "plan.sample_bytes += {jpeg.sample_bytes(i) <> jpeg.sample_bytes(i) - 64};"),
     "target": ("jpeg/device_batch.h", "plan.target_bytes += {round_to_16(jpeg.target_bytes()) <> 16};"),
     "capacity": ("jpeg/device_batch.h", "return {at + bytes <= capacity <> true} ? at : -1;"),
-    "quantizer": ("jpeg/device_batch.h", "if ({its.quantizer >= MAX_QUANTIZERS <> false} ||"),
-    "entries": ("jpeg/device_batch.h", "if ({!entries.are_inside(frame, size, first, last) <> false}) return false;"),
+    "quantizer": ("jpeg/device_jpeg.h", "if ({its.quantizer >= MAX_QUANTIZERS <> false} ||"),
+    "entries": ("jpeg/device_jpeg.h", "if ({!entries.are_inside(frame, size, first, last) <> false}) return false;"),
+    "cells": ("jpeg/device_batch.h", "plan.scan_bytes += {cell_bytes(jpeg.scan) <> cell_bytes(jpeg.scan) - 8};"),
+    "segments": ("core/scan_jpeg.h", "bool is_done = {before > last || (before == last && is_inside_block) <> false};"),
+    "found": ("jpeg/device_batch.h", "plan.segment_bytes += {segment_bytes(jpeg.scan) <> 16};"),
 }
 
 

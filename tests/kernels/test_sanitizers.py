@@ -121,8 +121,8 @@ MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(coun
 NUMBERS = {name: number for number, name in enumerate([*ACCESSES, *SUMS, *MISSING])} | {"none": -1}
 
 
-# JPEG decoding has tests of its own: tests/kernels/test_emulated_jpeg.py.
-OTHER_PROGRAMS = {"core/jpeg_bits.h", "core/color_jpeg.h"}
+# JPEG decoding has tests of its own: tests/kernels/test_emulated_jpeg.py and test_emulated_scan.py.
+OTHER_PROGRAMS = {"core/jpeg_bits.h", "core/color_jpeg.h", "core/scan_jpeg.h"}
 
 
 def test_barriers_lists_every_barrier():

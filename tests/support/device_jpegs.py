@@ -67,10 +67,11 @@ def decode(
     return decode_rows(np.array(rows, dtype=np.int64), **options)
 
 
-def add(batch: DeviceJpegs, rows: np.ndarray, index: JpegIndex) -> np.ndarray:
+def add(batch: DeviceJpegs, rows: np.ndarray, index: JpegIndex | None) -> np.ndarray:
     """Adds images; (n,) whether the kernels decode it."""
+    handle = None if index is None else index.handle
     numbers, added = np.arange(len(rows)), np.zeros(len(rows), dtype=np.bool_)
-    library.cuaug_add_jpegs(batch.handle, address(numbers), address(rows), len(rows), index.handle, address(added))
+    library.cuaug_add_jpegs(batch.handle, address(numbers), address(rows), len(rows), handle, address(added))
     return added
 
 

@@ -1,4 +1,4 @@
-// Runs kernels/cuda/decode_jpeg.cu on a CPU. Used by tests/kernels/test_emulated_jpeg.py.
+// Runs kernels/cuda/decode_jpeg.cu on a CPU. Used by tests/kernels/test_emulated_jpeg.py and test_emulated_scan.py.
 //
 // The threads of a block run one after the other, each up to the next barrier; those of a warp until all of them have
 // come to the same barrier, or to the kernel's end. Code that lacks a barrier then misses the work of other threads.
@@ -101,6 +101,12 @@ int cuaug_build_lookups(const void* definitions, int64_t sets, void* lookups) {
                       static_cast<HuffmanLookups*>(const_cast<void*>(to)));
     };
     return emulate(entry, sets, 4, JPEG_THREADS, definitions, lookups);
+}
+
+// 96 threads stand for the 512 of a block: each has several runs.
+int cuaug_scan_jpegs(const void* scans, int64_t count, void*) {
+    const auto entry = [](const void* scans, const void*) { scan_jpeg(static_cast<const JpegScan*>(scans)); };
+    return emulate(entry, count, 1, 96, scans, nullptr);
 }
 
 int cuaug_decode_jpegs(const void* images, const void* work, int64_t blocks) {

@@ -61,8 +61,10 @@ static T __shfl_down_sync(unsigned, T value, int step) {
     return found;
 }
 template <class T>
-static void atomicAdd(T* sum, T value) {
+static T atomicAdd(T* sum, T value) {
+    const T before = *sum;
     *sum += value;
+    return before;
 }
 static void atomicMax(unsigned* maximum, unsigned value) {
     if (value > *maximum) *maximum = value;

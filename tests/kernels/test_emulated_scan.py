@@ -1,0 +1,82 @@
+"""`scan_jpeg` of cuda/decode_jpeg.cu emulated on a CPU: the CPU build's entry points, whichever thread runs first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.kernels.test_decode_jpeg import jpegs
+from tests.kernels.test_emulated_jpeg import Emulation, compiled
+from tests.kernels.test_scan_jpeg import KINDS, jpeg, textured
+from tests.support.builds import copy_patched
+from tests.support.device_jpegs import decode
+from tests.support.scanned_jpegs import FirstVisit, records_of, visit
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulation:
+    return compiled(tmp_path_factory.mktemp("emulated"))
+
+
+def compare(emulated: Emulation, files: list[bytes], may_be_damaged: bool = False) -> None:
+    """Compares pixels with the CPU build's first visit, and the index with EntryPoints::build's."""
+    wanted = visit(files).outcomes
+    assert may_be_damaged or not any(outcome.is_damaged for outcome in wanted)
+    expected = records_of(lambda index: decode(files, index=index), files[0])
+    for backward in (False, True):
+        emulated.run_backward(backward)
+        visits: list[FirstVisit] = []
+        found = records_of(lambda index: visits.append(visit(files, index=index, kernels=emulated)), files[0])  # noqa: B023
+        for got, want in zip(visits[0].outcomes, wanted, strict=True):
+            assert got.is_damaged == want.is_damaged and (got.pixels is None) == (want.pixels is None)
+            if want.pixels is not None and not want.is_damaged:
+                np.testing.assert_array_equal(got.pixels, want.pixels)
+        assert found == expected
+
+
+def photos() -> list[bytes]:
+    """Of one run, of more runs than the emulated block has threads, and of several cells a run; RGB and gray."""
+    small, large = textured(40, 70, 0, 20), textured(220, 300, 1, 20)
+    files = [jpeg(small, subsampling=2), jpeg(large, subsampling=2, quality=92), jpeg(large, keep_rgb=True)]
+    files += [jpeg(large.convert("L"), optimize=True), jpeg(textured(600, 700, 2, 60), quality=97, subsampling=1)]
+    assert len(files[-1]) > 512 * 512
+    return files
+
+
+def test_photos(emulated):
+    compare(emulated, photos())
+
+
+def test_every_kind(emulated):
+    compare(emulated, list(KINDS.values()))
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=st.lists(jpegs, min_size=1, max_size=2))
+def test_drawn_jpegs(emulated, files):
+    compare(emulated, files, may_be_damaged=True)
+
+
+MISTAKES = {
+    "blocks": ("block.sync();  // before blocks are summed", ""),
+    "segments": ("block.sync();  // before segments are written", ""),
+    "differences": ("block.sync();  // before differences are summed", ""),
+    "finish": ("block.sync();  // before segments are finished", ""),
+    "component": ("component == 1 ?", "component == 2 ?"),
+    "inside": ("if (block != blocks_before || is_inside_block) advance", "if (block != blocks_before) advance"),
+    "met": ("const bool is_met = !is_first && its.end == state;", "const bool is_met = !is_first;"),
+    "first": ("return round - 1;\n", "return round - 1;\n        if (round > 1) continue;\n"),
+    "last": ("is_last ? ~0u : uint32(run + 1) * run_bits", "uint32(run + 1) * run_bits - 64"),
+    "end": ("pack_symbols(coefficients + 1, bits + length)", "pack_symbols(coefficients, bits + length)"),
+    "period": ("block + 1 == period ? 0 : block + 1", "block + 1 == period ? 0 : block"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_show(tmp_path, name):
+    emulated = compiled(tmp_path, copy_patched(tmp_path / "kernels", "core/scan_jpeg.h", *MISTAKES[name]))
+    with pytest.raises(AssertionError):
+        compare(emulated, photos())
