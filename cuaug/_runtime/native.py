@@ -96,7 +96,6 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_device_batch_reserve.argtypes, lib.cuaug_device_batch_reserve.restype = [pointer, i64], i64
     lib.cuaug_device_batch_plan.argtypes = [pointer, pointer]
     lib.cuaug_device_batch_finish.argtypes, lib.cuaug_device_batch_finish.restype = [pointer] * 3, None
-    lib.cuaug_add_jpegs.argtypes, lib.cuaug_add_jpegs.restype = [*[pointer] * 3, i64, pointer, pointer], None
     lib.cuaug_device_batch_keep.argtypes, lib.cuaug_device_batch_keep.restype = [pointer] * 4, None
     lib.cuaug_scan_jpegs.argtypes, lib.cuaug_scan_jpegs.restype = [pointer, i64, pointer], None
     lib.cuaug_build_lookups.argtypes, lib.cuaug_build_lookups.restype = [pointer, i64, pointer], None

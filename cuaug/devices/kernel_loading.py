@@ -37,6 +37,7 @@ class JpegKernels(NamedTuple):
     """The entry points of kernels/cuda/decode_jpeg.cu, which documents them."""
 
     build_lookups: Any
+    scan_jpeg: Any
     decode_jpeg: Any
     color_jpeg: Any
 

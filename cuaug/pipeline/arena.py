@@ -48,12 +48,13 @@ class Scratch:
 
 
 class JpegMemory(NamedTuple):
-    """(n,) uint8 each: what is uploaded of a batch's JPEGs; samples, pixels and Huffman tables of the kernels."""
+    """(n,) uint8 each: what is uploaded of a batch's JPEGs; samples, pixels, Huffman tables and segments."""
 
     upload: torch.Tensor
     samples: torch.Tensor
     targets: torch.Tensor
     lookups: torch.Tensor
+    scans: torch.Tensor
 
 
 class Arena:
@@ -78,7 +79,7 @@ class Arena:
         self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.uploads, self.work = Workspace(device), Workspace(device, scratch.intermediates)
         self._pixels, self._jpegs = ReusedBuffer(device=device), ReusedBuffer(device=device)
-        self._statuses = ReusedBuffer(pin_memory=True)
+        self._found = ReusedBuffer(pin_memory=True)
         self._later: list[torch.Tensor] = []
         self._pinned: list[torch.Tensor] = []
         self.shrunken: dict[int, torch.Tensor] = {}
@@ -95,16 +96,24 @@ class Arena:
 
     def jpeg_memory(self, plan: DevicePlan) -> JpegMemory:
         """Memory for the JPEGs of a batch; the upload is valid until the arena's next batch."""
-        sizes = [-(-size // _ALIGN) * _ALIGN for size in (plan.sample_bytes, plan.target_bytes, plan.lookup_bytes)]
+        needed = plan.sample_bytes, plan.target_bytes, plan.lookup_bytes, plan.scan_bytes
+        sizes = [-(-size // _ALIGN) * _ALIGN for size in needed]
         scratch = self._scratch.jpegs.get(sum(sizes)).split(sizes)
         return JpegMemory(self._jpegs.get(plan.upload_bytes), *scratch)
 
-    def copy_statuses(self, upload: torch.Tensor, start: int, count: int) -> torch.Tensor:
-        """Queues the copy of the statuses in `upload`, (count,) int32, to pinned memory; `settled` passes after it."""
-        statuses = self._statuses.get(4 * count)
-        statuses.copy_(upload[start : start + 4 * count], non_blocking=True)
+    def copy_back(self, memory: JpegMemory, plan: DevicePlan, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queues copies of what the kernels found to pinned memory; `settled` passes after them.
+
+        Returns:
+            the statuses, (count,) int32, and the segments of scans, (segment_bytes,) uint8.
+        """
+        found = self._found.get(4 * count + plan.segment_bytes)
+        statuses, segments = found[: 4 * count], found[4 * count :]
+        statuses.copy_(memory.upload[plan.statuses_at : plan.statuses_at + 4 * count], non_blocking=True)
+        if plan.segment_bytes:
+            segments.copy_(memory.scans[: plan.segment_bytes], non_blocking=True)
         self.settled.record(self.stream)
-        return statuses.view(torch.int32)
+        return statuses.view(torch.int32), segments
 
     def upload_more(self, arrays: Sequence[NDArray[np.uint8]]) -> list[torch.Tensor]:
         """Uploads further images, by a copy each that the CPU waits for."""

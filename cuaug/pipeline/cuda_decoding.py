@@ -49,7 +49,8 @@ class BatchDecoding:
         self.failed = np.isin(positions, list(job.errors))  # samples whose targets failed
         self.entries = {i: item for i, item in enumerate(staged.items) if isinstance(item, PendingCacheEntry)}
         self.decoded_by: Counter[str] = Counter()
-        self._statuses: torch.Tensor | None = None  # until the kernels' work is settled
+        # The kernels' statuses and the segments that they found, until these are looked at.
+        self._found: tuple[torch.Tensor, torch.Tensor] | None = None
         self._memories: dict[int, torch.Tensor] = {}  # of the cache's images
 
     def launch_kernels(self) -> None:
@@ -60,12 +61,12 @@ class BatchDecoding:
         plan = staged.jpegs.plan()
         memory = self._arena.jpeg_memory(plan)
         upload, lookups = memory.upload.data_ptr(), memory.lookups.data_ptr()
-        targets = staged.jpegs.finish(upload, memory.samples.data_ptr(), memory.targets.data_ptr(), lookups)
+        targets = staged.jpegs.finish(*(part.data_ptr() for part in memory))
         memory.upload.copy_(staged.jpeg_memory[: plan.upload_bytes], non_blocking=True)
         decode_jpegs(memory.upload.device, plan, upload, lookups)
         rows = staged.for_kernels
         self.addresses[rows] = targets[rows]
-        self._statuses = self._arena.copy_statuses(memory.upload, plan.statuses_at, len(rows))
+        self._found = self._arena.copy_back(memory, plan, len(rows))
         self.decoded_by["kernels"] += int(np.count_nonzero(rows & ~self.failed))
         first = memory.targets.data_ptr()
         for i in self.entries.keys() & set(np.flatnonzero(rows).tolist()):
@@ -125,14 +126,18 @@ class BatchDecoding:
             messages.warn_fallback(name, len(fallbacks), self.decoded_by["gpu"], decoder.cause)
 
     def replace_damaged(self) -> bool:
-        """Waits for the kernels. Decodes the JPEGs that they found damaged on the CPU; whether there were any.
+        """Waits for the kernels, and keeps the segments that they found in the index.
+
+        Decodes the JPEGs that they found damaged on the CPU, and returns whether there were any.
 
         The CPU decides what becomes of such a file: its pixels, or its error.
         """
-        if self._statuses is None:
+        if self._found is None:
             return False
         self._arena.settled.synchronize()
-        statuses, self._statuses = self._statuses.numpy(), None
+        (statuses, segments), self._found = (tensor.numpy() for tensor in self._found), None
+        if len(segments):
+            self._staged.keep_segments(segments, statuses)
         rows = np.flatnonzero((statuses != 0) & self._staged.for_kernels & ~self.failed).tolist()
         if not rows:
             return False

@@ -132,7 +132,7 @@ class StagedBatch:
             self._address = self._memory.data_ptr()
         if jpeg_rows:
             self._jpeg_array: NDArray[np.uint8] = self.jpeg_memory.numpy()
-            self.jpegs = DeviceJpegs(self._jpeg_array, len(items), fancy_upsampling=fancy_upsampling)
+            self.jpegs = DeviceJpegs(self._jpeg_array, len(items), fancy_upsampling=fancy_upsampling, scan=True)
 
     def take_memory(self) -> list[torch.Tensor]:
         """Hands the memory to the caller, who gives it back to `pool`; none if it was taken."""
@@ -211,6 +211,11 @@ class StagedBatch:
         crop, (y0, x0, _, _) = found
         self._set_parts([i], crop.height, crop.width, region[0] - y0, region[1] - x0)
         return crop
+
+    def keep_segments(self, segments: NDArray[np.uint8], statuses: NDArray[np.int32]) -> None:
+        """Adds what the kernels found of JPEGs without an entry in the index; as `DeviceJpegs.keep`."""
+        if self._index is not None:
+            self.jpegs.keep(segments, statuses, self._index)
 
     def use_whole(self, i: int) -> EncodedJpeg:
         """The file of a JPEG for our kernels, all of which another decoder decodes."""

@@ -97,10 +97,10 @@ class Stats:
             "gpu_decode" and "gpu_augment": time on the producer's stream, measured by CUDA events and read some batches
             later. During a profile each batch is measured; else the first four and one in sixteen, and the others count
             as the last one measured.
-        decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "kernels": our CUDA kernels. "gpu":
-            nvImageCodec, by the hardware engine or its CUDA kernels. "cpu_fallback": JPEGs and clips that the GPU
-            could not decode and the CPU did. "pillow". "cache": decoded in an earlier epoch. "source": the source yields pixels.
-            "video": clips, by FFmpeg. "nvdec": clips, by the GPU's video engine.
+        decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "kernels": our CUDA kernels.
+            "gpu": nvImageCodec, by the hardware engine or its CUDA kernels. "cpu_fallback": JPEGs and clips that the
+            GPU could not decode and the CPU did. "pillow". "cache": decoded in an earlier epoch. "source": the source
+            yields pixels. "video": clips, by FFmpeg. "nvdec": clips, by the GPU's video engine.
         parts: number of these that were decoded in part, by restart markers or a JPEG index.
         kernels: number of launches on CUDA by kernel: "specialized" for the chain, or "full", which runs every chain.
         ready: ready[n] counts how often n batches were ready when the consumer requested one.

@@ -16,15 +16,6 @@ namespace {
 
 extern "C" {
 
-// Adds `count` images to a `DeviceBatch` in this thread. numbers [count]: their places in it. requests [count]:
-// `EncodedRegion`. index: a `JpegIndex` or null. is_added [count]: 0 for those that another decoder has to decode.
-EXPORT void cuaug_add_jpegs(void* batch, const int64_t* numbers, const void* requests, int64_t count, void* index,
-                            uint8_t* is_added) {
-    for (int64_t i = 0; i < count; ++i)
-        is_added[i] = static_cast<DeviceBatch*>(batch)->add(numbers[i], static_cast<const EncodedRegion*>(requests)[i],
-                                                            static_cast<JpegIndex*>(index));
-}
-
 // definitions [sets]: HuffmanDefinitions. lookups [sets]: HuffmanLookups.
 EXPORT void cuaug_build_lookups(const void* definitions, int64_t sets, void* lookups) {
     for (int64_t i = 0; i < sets; ++i)

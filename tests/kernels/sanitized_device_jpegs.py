@@ -82,7 +82,7 @@ def decode(library: Any, rng: random.Random, files: list[bytes], index: int) -> 
     memory = exact(bytes(capacity))
     batch = library.cuaug_device_batch_new(memory, capacity, count, rng.randrange(2), rng.randrange(2))
     added = (ctypes.c_uint8 * count)()
-    library.cuaug_add_jpegs(batch, (ctypes.c_int64 * count)(*range(count)), table, count, index, added)
+    library.cuaug_device_batch_add(batch, (ctypes.c_int64 * count)(*range(count)), table, count, index, added)
     plan, found = (ctypes.c_int64 * len(_PLAN))(), Counter(refused=count - sum(added))
     if library.cuaug_device_batch_plan(batch, plan):
         found["batches too large"] += 1

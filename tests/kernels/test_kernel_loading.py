@@ -87,7 +87,7 @@ def test_the_conversion_of_videos_and_jpegs_are_programs_of_their_own(gpus, monk
     assert loaded.name == "convert_yuv" and loaded.device == 1
     assert loaded.module.code == b"augment for 91 ('CUAUG_ONLY_CONVERT_YUV',)"
     jpegs = kernel_loading.jpeg_kernels(1)
-    assert [function.name for function in jpegs] == ["build_lookups", "decode_jpeg", "color_jpeg"]
+    assert [function.name for function in jpegs] == ["build_lookups", "scan_jpeg", "decode_jpeg", "color_jpeg"]
     assert jpegs.decode_jpeg.module.code == b"decode_jpeg for 91 ()"
 
 

@@ -71,7 +71,7 @@ def add(batch: DeviceJpegs, rows: np.ndarray, index: JpegIndex | None) -> np.nda
     """Adds images; (n,) whether the kernels decode it."""
     handle = None if index is None else index.handle
     numbers, added = np.arange(len(rows)), np.zeros(len(rows), dtype=np.bool_)
-    library.cuaug_add_jpegs(batch.handle, address(numbers), address(rows), len(rows), handle, address(added))
+    library.cuaug_device_batch_add(batch.handle, address(numbers), address(rows), len(rows), handle, address(added))
     return added
 
 

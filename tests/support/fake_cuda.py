@@ -177,7 +177,7 @@ class FakeConversion:
 class FakeJpegKernels:
     """Runs the kernels of cuda/decode_jpeg.cu with the CPU build, and counts the launches by name."""
 
-    THREADS: ClassVar[dict[str, int]] = {"build_lookups": 128, "decode_jpeg": 128, "color_jpeg": 256}
+    THREADS: ClassVar[dict[str, int]] = {"build_lookups": 128, "scan_jpeg": 512, "decode_jpeg": 128, "color_jpeg": 256}
 
     def __init__(self) -> None:
         self.launches: Counter[str] = Counter()
@@ -186,16 +186,20 @@ class FakeJpegKernels:
         driver().check_device("a launch")
         queue = driver().find_stream(stream.ptr, "a launch")
         assert queue is driver().current_stream(driver().gpu), "a launch is not on torch's current stream"
-        assert [type(a) for a in arguments] == [np.uint64] * 2 and shared_mem == 0
+        assert [type(a) for a in arguments] == [np.uint64] * (1 + (name != "scan_jpeg")) and shared_mem == 0
         assert block == (self.THREADS[name], 1, 1) and 0 < grid[0] < 2**31
         self.launches[name] += 1
-        first, second = map(int, arguments)
-        for address in (first, second):
+        addresses = list(map(int, arguments))
+        for address in addresses:
             driver().check_order(address, queue, "a launch")
         queue.work.append("launch")
-        for address in (first, second):
+        for address in addresses:
             driver().use(address, queue)
-        if name == "build_lookups":
+        first, second = addresses[0], addresses[-1]
+        if name == "scan_jpeg":
+            assert grid[1:] == (1, 1)
+            library.cuaug_scan_jpegs(first, grid[0], (ctypes.c_int32 * grid[0])())
+        elif name == "build_lookups":
             assert grid[1:] == (4, 1)
             library.cuaug_build_lookups(first, grid[0], second)
         else:
