@@ -159,7 +159,7 @@ def test_several_threads_load_and_launch_the_kernels_at_once():
     chain = T.Compose([T.CenterCrop(30), T.Resize(20), T.Normalize(0.5, 0.2)])
     want = chain(images)
     torch.cuda.synchronize()  # unloading the kernels must not meet queued launches
-    kernel_loading._kernels.clear()
+    kernel_loading._loaded.clear()
 
     def work(_: int) -> bool:
         with torch.cuda.stream(torch.cuda.Stream()):

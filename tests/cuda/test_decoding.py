@@ -30,8 +30,8 @@ def jpeg(image: np.ndarray, **options) -> bytes:
 
 
 def decoded(*data: bytes, **options) -> list[np.ndarray]:
-    """The files, decoded in a batch each because sizes differ."""
-    with Loader(Bytes(*data), device="cuda", **options) as loader:
+    """The files, decoded by nvImageCodec in a batch each because sizes differ."""
+    with Loader(Bytes(*data), device="cuda", decode=DecodeOptions(decoder="nvimgcodec"), **options) as loader:
         return [images[0].permute(1, 2, 0).cpu().numpy() for images, _ in loader]
 
 
@@ -94,7 +94,7 @@ def test_crops_of_jpegs(value, subsampling, interval):
     left, top = (whole.width - 90) // 2, (whole.height - 70) // 2
     want = np.asarray(whole)[top : top + 70, left : left + 90]
     for load_hint in (0.0, 1.0):
-        options = DecodeOptions(load_hint=load_hint, index_bytes=0 if interval else 1 << 20)
+        options = DecodeOptions(load_hint=load_hint, index_bytes=0 if interval else 1 << 20, decoder="nvimgcodec")
         with Loader(Bytes(*[out.getvalue()] * 3), CenterCrop((70, 90)), device="cuda", decode=options) as loader:
             for images, _ in loader:
                 got = images[0].permute(1, 2, 0).cpu().numpy()
@@ -116,7 +116,7 @@ def test_other_files_of_the_batch_matter_little():
     seen = []
     for place in range(0, 32, 3):
         files = [*others[:place], data, *others[place:]]
-        with Loader(Bytes(*files), batch_size=32, device="cuda") as loader:
+        with Loader(Bytes(*files), batch_size=32, device="cuda", decode=DecodeOptions(decoder="nvimgcodec")) as loader:
             seen.append(next(iter(loader))[0][place].short())
     spread = torch.stack(seen).amax(0) - torch.stack(seen).amin(0)
     assert spread.max().item() <= MAX_LEVELS and spread.float().mean().item() <= MEAN_LEVELS

@@ -50,9 +50,10 @@ def test_png_files_give_the_same_bits_as_on_the_cpu(layout, dtype):
                 assert torch.equal(got.cpu(), want)
 
 
-def test_jpeg_files_give_nearly_the_same_pixels_as_on_the_cpu(tmp_path):
+def test_nvimagecodec_gives_jpegs_nearly_the_same_pixels_as_on_the_cpu(tmp_path):
     paths = write_photos(tmp_path, 60, form="JPEG")
     options = {"batch_size": 20, "shuffle": True, "seed": 5, "dtype": torch.uint8}
+    options["decode"] = DecodeOptions(decoder="nvimgcodec")
     loaders = [Loader(paths, CHAIN[:-1], device=device, **options) for device in ("cuda", "cpu")]
     for (got, labels), (want, cpu_labels) in zip(*loaders, strict=True):
         assert labels.tolist() == cpu_labels.tolist()
@@ -113,7 +114,8 @@ def test_thousands_of_labels_follow_their_images():
         h, w = rng.integers(16, 300, 2)
         files.append(encode(np.broadcast_to(color, (h, w, 3)), "JPEG", quality=95))
     seen = 0
-    with Loader(Bytes(*files), [T.RandomResizedCrop(24)], batch_size=96, shuffle=True, device="cuda", seed=0) as loader:
+    options = {"batch_size": 96, "shuffle": True, "seed": 0, "decode": DecodeOptions(decoder="nvimgcodec")}
+    with Loader(Bytes(*files), [T.RandomResizedCrop(24)], device="cuda", **options) as loader:
         for _ in range(4):
             for images, labels in loader:
                 want = torch.from_numpy(colors[labels.cpu().numpy()]).cuda().short()[:, :, None, None]
@@ -263,7 +265,7 @@ def test_with_one_decoder_pixels_do_not_depend_on_the_batch(tmp_path, load_hint)
             [T.Resize((64, 64))],
             batch_size=batch_size,
             device="cuda",
-            decode=DecodeOptions(load_hint=load_hint),
+            decode=DecodeOptions(load_hint=load_hint, decoder="nvimgcodec"),
             seed=0,
         ) as loader:
             results.append(torch.cat([images for images, _ in loader]))

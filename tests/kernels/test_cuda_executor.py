@@ -192,7 +192,7 @@ def test_the_compute_sanitizer_plans_run_and_their_mistakes_are_planted(fake, mo
 
     monkeypatch.setattr(sanitize_driver, "DEVICE", "cpu")
     monkeypatch.setattr(sanitize_driver.torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(nvrtc, "sources", lambda: sources)
+    monkeypatch.setattr(nvrtc, "sources", lambda program="augment": sources)
     monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "")
     monkeypatch.setattr("sys.argv", ["", "--every", "40", *(["--mistake", mistake] if mistake else [])])
     if mistake == "bounds":
@@ -201,3 +201,13 @@ def test_the_compute_sanitizer_plans_run_and_their_mistakes_are_planted(fake, mo
         sanitize_driver.main()
     assert not ended.value.code and "plans, " in capsys.readouterr().out
     assert (nvrtc.sources() != sources) == (mistake == "race") and all(ran)
+
+
+@pytest.mark.parametrize(("program", "header"), [("augment", "core/resample.h"), ("decode_jpeg", "core/color_jpeg.h")])
+def test_a_planted_race_lacks_barriers_alone(monkeypatch, program, header):
+    text, headers = nvrtc.sources(program)
+    monkeypatch.setattr(nvrtc, "sources", nvrtc.sources)  # restored afterwards
+    sanitize_driver.plant_race(header)
+    wrong_text, wrong_headers = nvrtc.sources(program)
+    assert wrong_text == text and [name for name in headers if headers[name] != wrong_headers[name]] == [header]
+    assert "sync" in headers[header] and "sync" not in wrong_headers[header]
