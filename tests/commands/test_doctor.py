@@ -13,8 +13,10 @@ import textwrap
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from cuaug.codec._nvimgcodec import engine_decodes
 from cuaug.commands import cli, doctor
@@ -347,6 +349,47 @@ def test_the_jpeg_engine_is_reported(monkeypatch, engine, wanted, others):
     if "fails" not in wanted:
         assert engine.synchronized == 2, "the result was read while the engine may still write"
     assert wanted in text and ("decoded by CUDA kernels, whatever load_hint says" in text) == others
+
+
+def test_the_jpegs_are_of_all_kinds(monkeypatch):
+    """The check of the JPEG kernels: its files, and its findings, with the CPU in place of the GPU."""
+    from cuaug.commands.doctor import checks
+
+    files = checks._draw_jpegs()
+    images = [Image.open(io.BytesIO(data)) for data in files]
+    kinds = {tuple(layer[1:3] for layer in image.layer) for image in images}
+    assert kinds == {((1, 1),), *(((h, v), (1, 1), (1, 1)) for h, v in ((1, 1), (2, 1), (2, 2)))}
+    assert {b"\xff\xdd" in data for data in files} == {True, False}
+    loaded, decoded_by = checks._load_jpegs(files, "cpu")
+    for pixels, image in zip(loaded, images, strict=True):
+        assert np.array_equal(pixels.permute(1, 2, 0), image.convert("RGB"))
+    assert "kernels" not in decoded_by
+
+
+@pytest.mark.parametrize(
+    ("decoded_by", "change", "problem"),
+    [
+        ({"kernels": 16}, 0, ""),
+        ({"kernels": 15, "cpu_fallback": 1}, 0, "16 JPEGs were decoded by {'kernels': 15, 'cpu_fallback': 1}, not all"),
+        ({"kernels": 16}, 1, "1 of 16 JPEGs have other pixels"),
+    ],
+)
+def test_jpeg_kernels_are_compared_with_the_cpu(monkeypatch, decoded_by, change, problem):
+    from cuaug.commands.doctor import checks
+
+    def load(files: list[bytes], device: str) -> Any:
+        pixels = [torch.full((3, 4, 5), i) for i in range(len(files))]
+        pixels[3] += change * (device == "cuda")
+        return pixels, decoded_by if device == "cuda" else {"cpu": 16}
+
+    monkeypatch.setattr(checks, "_usable_torch", lambda: torch)
+    monkeypatch.setattr("cuaug.devices.cuda.availability_error", lambda device: "")
+    monkeypatch.setattr(checks, "_load_jpegs", load)
+    if problem:
+        with pytest.raises(checks.Broken, match=re.escape(problem)):
+            checks._jpeg_kernels()
+    else:
+        assert checks._jpeg_kernels() == "bit-identical to the CPU for 16 JPEGs"
 
 
 def test_the_gpu_comparison_runs():

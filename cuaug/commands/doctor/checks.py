@@ -131,7 +131,8 @@ def _nvrtc() -> str:
     try:
         version = ".".join(map(str, nvrtc._nvrtc().getVersion()))
         if arch:
-            nvrtc.cached(arch)  # the next check finds them in the cache
+            for program in ("augment", "decode_jpeg"):
+                nvrtc.cached(arch, (), program)  # the next checks find them in the cache
         else:
             nvrtc.compile(90)
     except DeviceError as error:
@@ -165,6 +166,23 @@ def _gpu_kernels() -> str:
         difference = (gpu - cpu).abs().max().item()
         raise Broken(f"GPU and CPU kernels differ by up to {difference:.3g}", "report it with this output")
     return "bit-identical to the CPU"
+
+
+def _jpeg_kernels() -> str:
+    """Loads drawn JPEGs on the GPU and on the CPU."""
+    torch = _require(_usable_torch)
+    from cuaug.devices.cuda import availability_error
+
+    if reason := availability_error(torch.device("cuda")):
+        raise NotTried(reason)
+    files = _draw_jpegs()
+    (gpu, decoded_by), (cpu, _) = _load_jpegs(files, "cuda"), _load_jpegs(files, "cpu")
+    report = "report it with this output"
+    if set(decoded_by) != {"kernels"}:
+        raise Broken(f"{len(files)} JPEGs were decoded by {decoded_by}, not all by the kernels", report)
+    if different := sum(not torch.equal(*pair) for pair in zip(gpu, cpu, strict=True)):
+        raise Broken(f"{different} of {len(files)} JPEGs have other pixels on the GPU than on the CPU", report)
+    return f"bit-identical to the CPU for {len(files)} JPEGs"
 
 
 def _gpu_decoding() -> str:
@@ -263,6 +281,7 @@ CHECKS: list[tuple[str, str, Callable[[], str]]] = [
     ("GPU", "CuPy", _cupy),
     ("GPU", "NVRTC", _nvrtc),
     ("GPU", "kernels", _gpu_kernels),
+    ("GPU", "JPEG kernels", _jpeg_kernels),
     ("GPU", "decoding", _gpu_decoding),
     ("GPU", "JPEG engine", _jpeg_engine),
     ("GPU", "Loader", _gpu_loader),
@@ -356,6 +375,43 @@ def _jpeg(red: int = 255) -> bytes:
     encoded = io.BytesIO()
     Image.new("RGB", (48, 32), (red, 0, 0)).save(encoded, "JPEG")
     return encoded.getvalue()
+
+
+def _draw_jpegs() -> list[bytes]:
+    """JPEGs of noise: gray and three chroma subsamplings, with and without restart markers."""
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    rng, files = np.random.default_rng(0), []
+    for number in range(16):
+        noise = rng.integers(0, 256, (9 + 2 * number, 12 + number, 3), dtype=np.uint8)
+        image = Image.fromarray(noise).resize((150 - 3 * number, 90 + 5 * number))
+        image.convert("RGB" if number % 4 else "L").save(
+            encoded := io.BytesIO(),
+            "JPEG",
+            quality=40 + 4 * number,
+            subsampling=number % 4 - 1,  # -1: gray has none
+            restart_marker_blocks=number // 4 % 2 * 3,
+        )
+        files.append(encoded.getvalue())
+    return files
+
+
+def _load_jpegs(files: list[bytes], device: str) -> tuple[list[Any], dict[str, int]]:
+    """Each file's pixels, whole, and the number of files by what decoded them."""
+    import cuaug
+
+    class Files:
+        def __len__(self) -> int:
+            return len(files)
+
+        def read(self, index: int) -> tuple[bytes, int]:
+            return files[index], index
+
+    with cuaug.Loader(Files(), device=device, threads=2) as loader:
+        return [images[0].cpu() for images, _ in loader], loader.stats().decoded_by
 
 
 def _load(device: str) -> str:
