@@ -19,6 +19,7 @@
 #   9 ncu          the kernels under Nsight Compute
 #  10 clips        clips of videos on the GPU and on the CPU, and the conversion of YUV alone
 #  11 dali         files to batches, beside DALI at equal settings; at most four minutes
+#  12 jpeg         our JPEG kernels: Pillow's bits, sanitizers, images/s beside the engine; at most four minutes
 # --dry-run: all of it with tiny sizes on the fake GPU (tests/support/fake_gpu.py), where the figures mean nothing.
 #
 # A failing step does not stop the others. A missing tool or peer is named in the summary, and is no failure. The exit
@@ -28,14 +29,15 @@
 # Environment:
 #   PYTHON            (default python3) with torch, CuPy, NVRTC, pytest and so on; gpu_needs.py lists what is missing
 #   CUAUG_CACHE_DIR   absolute path of the compiled kernels (default: a new directory). A machine without a GPU, with the
-#                     same NVRTC, can fill it: python3 -c "from cuaug.devices import nvrtc; nvrtc.cached(90)"
+#                     same NVRTC, can fill it:
+#                     python3 -c "from cuaug.devices.nvrtc import cached; cached(90); cached(90, (), 'decode_jpeg')"
 #   CUAUG_COMMIT      the commit's name, for a copy without git history
 #
 # If cuaug's library loads, the script does not install cuaug: a cuaug/_kernels.so built elsewhere from the same sources
 # saves a minute per call.
 set -uo pipefail
 
-STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu clips dali)
+STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu clips dali jpeg)
 USAGE="usage: benchmarks/gpu.sh OUT [WHEELS] [--stage ${STAGES[*]}] [--dry-run]"
 ONLY='' DRY=0 PLACES=()
 while (($#)); do
@@ -126,13 +128,21 @@ room() {
     SHOW=5 step "tests: $name" 150 0 env CUAUG_FAILURES="$OUT/failures.txt" "${TEST[@]}" "$@"
 }
 
-# sanitizer NAME EXPECTED TOOL EVERY [ARGUMENT...]: runs every EVERY-th plan of the sanitizers' under a tool.
+# sanitizer NAME EXPECTED TOOL DRIVER TINY [ARGUMENT...]: runs a driver of tests/cuda under a tool; TINY as for `bench`.
 sanitizer() {
-    local name=$1 expected=$2 tool=$3 every=$4
-    shift 4
-    ((DRY)) && every=200
+    local name=$1 expected=$2 tool=$3 driver=$4 tiny=$5
+    shift 5
+    # shellcheck disable=SC2086  # several arguments
+    ((DRY)) && set -- "$@" $tiny
     step "$name" 120 "$expected" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 5 \
-        --report-api-errors no "${RUN[@]}" -m tests.cuda.sanitize_driver --every "$every" "$@"
+        --report-api-errors no "${RUN[@]}" -m "tests.cuda.$driver" "$@"
+}
+
+# has_sanitizer: whether compute-sanitizer is installed; if not, the summary says so.
+has_sanitizer() {
+    [[ -n $(command -v compute-sanitizer) ]] && return
+    row sanitizer 0 skipped "compute-sanitizer is not installed"
+    return 1
 }
 
 setup() {
@@ -158,21 +168,19 @@ stage_smoke() {
 }
 stage_tests() { # the lowest layer first
     room kernels tests/cuda/test_kernels.py tests/properties
-    room decoder tests/cuda/test_decoding.py tests/codec
+    room decoder tests/cuda/test_decoding.py tests/cuda/test_jpeg.py tests/codec
     ((DRY)) || SHOW=5 step "tests: full memory" 60 0 env CUAUG_FAILURES="$OUT/failures.txt" "${ALONE[@]}" tests/cuda
-    room loader tests/cuda tests/loader --ignore=tests/cuda/test_kernels.py --ignore=tests/cuda/test_decoding.py
+    room loader tests/cuda tests/loader --ignore=tests/cuda/test_{kernels,decoding,jpeg}.py
     room rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/codec --ignore=tests/loader
 }
 stage_sanitizer() {
-    if [[ -z $(command -v compute-sanitizer) ]]; then
-        row sanitizer 0 skipped "compute-sanitizer is not installed"
-        return
-    fi
-    sanitizer memcheck 0 memcheck 4
-    sanitizer racecheck 0 racecheck 8
-    sanitizer synccheck 0 synccheck 8
-    sanitizer "memcheck finds a planted mistake" 99 memcheck 40 --mistake bounds
-    sanitizer "racecheck finds a planted mistake" 99 racecheck 40 --mistake race
+    local run=(sanitize_driver "--every 200" --every)
+    has_sanitizer || return
+    sanitizer memcheck 0 memcheck "${run[@]}" 4
+    sanitizer racecheck 0 racecheck "${run[@]}" 8
+    sanitizer synccheck 0 synccheck "${run[@]}" 8
+    sanitizer "memcheck finds a planted mistake" 99 memcheck "${run[@]}" 40 --mistake bounds
+    sanitizer "racecheck finds a planted mistake" 99 racecheck "${run[@]}" 40 --mistake race
 }
 stage_decode() {
     bench 300 gpu_decode --dry-run
@@ -212,6 +220,17 @@ stage_dali() {
         return
     fi
     bench 240 gpu_dali "--files 16 --batch-size 4 --threads 2 --passes 1 --epochs 1 --fancy-upsampling 0" "${DATA[@]}"
+}
+stage_jpeg() {
+    END=$((SECONDS + 240))
+    bench 130 gpu_jpeg "--tiny --bits 24 --repetitions 1 --threads 2" "${DATA[@]}"
+    room jpeg tests/cuda/test_jpeg.py
+    local run=(sanitize_jpegs "--files 4" --files)
+    has_sanitizer || return
+    sanitizer "JPEG: memcheck" 0 memcheck "${run[@]}" 48
+    sanitizer "JPEG: racecheck" 0 racecheck "${run[@]}" 12
+    sanitizer "JPEG: memcheck finds a planted mistake" 99 memcheck "${run[@]}" 4 --mistake bounds
+    sanitizer "JPEG: racecheck finds a planted mistake" 99 racecheck "${run[@]}" 4 --mistake race
 }
 
 for stage in "${STAGES[@]}"; do

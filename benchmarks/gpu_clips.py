@@ -24,6 +24,7 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.codec.yuv import VideoFrame, describe_frames
 from cuaug.devices import cuda
+from cuaug.devices.streams import LaunchStream
 from cuaug.devices.workspace import Workspace
 from cuaug.sources import Videos
 
@@ -93,7 +94,7 @@ def measure_conversion(height: int, width: int, frames: int, repetitions: int) -
         images.append(VideoFrame(places, height, width, "yuv420p", "bt709", False, True, memory))
     targets = [target + 3 * height * width * i for i in range(frames)]
     (rows,) = table.upload(describe_frames(images, (0, 0, height, width), targets, 3 * width))
-    kernel, stream = cuda.convert_kernel(device.index), cuda._Stream(torch.cuda.current_stream().cuda_stream)
+    kernel, stream = cuda.convert_kernel(device.index), LaunchStream(torch.cuda.current_stream().cuda_stream)
     times = []
     for _ in range(repetitions + 1):  # the first warms up
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -97,6 +97,21 @@ class Clock:
         return 2 * size / self.milliseconds(lambda: target.copy_(source)) / 1e6
 
 
+def specializer_for(run: Callable[[specialize.Specializer], Any]) -> specialize.Specializer:
+    """Compiles the kernels for the chain of a run, and waits for them."""
+    specializer, end = specialize.Specializer(), time.perf_counter() + _COMPILE_SECONDS
+    with mock.patch.object(specialize, "STABLE_SAMPLES", 1):
+        full = 1
+        while full:
+            before = specializer.launches["full"]
+            run(specializer)
+            torch.cuda.synchronize()
+            full = specializer.launches["full"] - before
+            if time.perf_counter() > end:
+                raise SystemExit(f"the kernels for a chain were not compiled within {_COMPILE_SECONDS} s")
+    return specializer
+
+
 class Batch:
     """A planned batch in device memory.
 
@@ -125,25 +140,14 @@ class Batch:
         self.target = torch.empty(shape, dtype=dtype_of(dtype), device="cuda")
         y0, x0, y1, x1 = self.compiled.regions().T
         self.bytes = int(((y1 - y0) * (x1 - x0)).sum()) * 3 + self.target.nelement() * self.target.element_size()
-        self.specializer = None if full else self._compile()
-
-    def _compile(self) -> specialize.Specializer:
-        """Compiles the kernels for the chain, and waits for them."""
-        specializer, end = specialize.Specializer(), time.perf_counter() + _COMPILE_SECONDS
-        with mock.patch.object(specialize, "STABLE_SAMPLES", 1):
-            full = 1
-            while full:
-                before = specializer.launches["full"]
-                self.executor.run(self.addresses, self.target, specializer=specializer)
-                torch.cuda.synchronize()
-                full = specializer.launches["full"] - before
-                if time.perf_counter() > end:
-                    raise SystemExit(f"the kernels for a chain were not compiled within {_COMPILE_SECONDS} s")
-        return specializer
+        self.specializer = None if full else specializer_for(self._run)
 
     def run(self) -> None:
         """Uploads and launches, in new memory each time, so that it does not wait for the run before."""
-        self.executor.run(self.addresses, self.target, specializer=self.specializer)
+        self._run(self.specializer)
+
+    def _run(self, specializer: specialize.Specializer | None) -> None:
+        self.executor.run(self.addresses, self.target, specializer=specializer)
 
     def launches(self) -> Callable[[], None]:
         """A function that repeats the launches of one run."""

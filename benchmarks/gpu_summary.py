@@ -28,6 +28,7 @@ STAGES = (
     "ncu",
     "clips",
     "dali",
+    "jpeg",
 )
 FIRST = "crop, flip, normalise"
 
@@ -151,6 +152,20 @@ def dali(result: dict[str, Any]) -> Iterator[Row]:
         yield Row(name, f"left out: {reason}")
 
 
+def jpeg(result: dict[str, Any]) -> Iterator[Row]:
+    bits = result["bits"]
+    figure = f"{bits['compared']} images compared, {sum(map(len, bits['wrong'].values()))} wrong"
+    yield Row("JPEG kernels, Pillow's bits", figure, "all of them", result["bit_exact"])
+    goals = {"kernels whole_500x375_256": 390_000, "kernels crops_500x375_256": 670_000, "first_visits": 150_000}
+    for group, rates in result["images_per_second"].items():
+        for name, rate in ({"": rates} if isinstance(rates, (int, float)) else rates).items():
+            key = f"{group} {name}".rstrip()
+            goal = f"at least {goals[key]} images/s" if key in goals else ""
+            yield Row(f"JPEG, {key}", f"{rate} images/s", goal, rate >= goals.get(key, 0))
+    chain = result["cases"]["chain of crops_500x375_256"]["ms"]
+    yield Row("JPEG, from upload to a float16 batch of 256 crops", f"{chain:.3f} ms", "under 0.9 ms", chain < 0.9)
+
+
 def left_out(result: dict[str, Any]) -> Iterator[Row]:
     for name, reason in result["left_out"].items():
         yield Row(f"batch on the GPU, {name}, left out", reason)
@@ -168,6 +183,7 @@ READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
     "gpu_ncu": [ncu],
     "gpu_clips": [clips],
     "gpu_dali": [dali],
+    "gpu_jpeg": [jpeg],
 }
 
 

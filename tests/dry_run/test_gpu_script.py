@@ -28,6 +28,7 @@ STAGES = (
     "ncu",
     "clips",
     "dali",
+    "jpeg",
 )
 #: Result -> its fields besides those in COMMON.
 FIELDS = {
@@ -43,6 +44,7 @@ FIELDS = {
     "gpu_ncu": {"launches"},
     "gpu_clips": {"settings", "sizes"},
     "gpu_dali": {"settings", "rows", "left_out", "failed"},
+    "gpu_jpeg": {"bit_exact", "bits", "images_per_second", "cases", "photos"},
 } | {f"steps_{stage}": {"stage", "steps"} for stage in STAGES}
 COMMON = {"device", "driver", "commit", "date", "versions"}
 
@@ -82,6 +84,12 @@ def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
         results["gpu_end_to_end"]["variants"]
     )
     assert "is incomplete" not in done.stdout and "have not run" not in done.stdout
+    jpeg = results["gpu_jpeg"]
+    assert jpeg["bit_exact"] is True
+    assert {"whole_500x375_256", "crops_500x375_256"} <= set(jpeg["images_per_second"]["kernels"])
+    assert jpeg["images_per_second"]["first_visits"] > 0
+    for goal in ("all of them", "at least 670000 images/s", "at least 150000 images/s", "under 0.9 ms"):
+        assert f"[{goal}: " in done.stdout, goal
     for goal in ("under 0.12 ms", "at least 8000 images/s", "slowed by at most 3 %", "none by the CPU"):
         assert f"[{goal}: " in done.stdout, goal
 
