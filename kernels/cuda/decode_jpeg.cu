@@ -11,8 +11,8 @@ namespace cuaug {
 #include "core/scan_jpeg.h"
 
 constexpr int JPEG_THREADS = 128, TILE_THREADS = 256;
-// A thread per run: 108 kB make 422. Two blocks of 64 registers a thread fit on a multiprocessor, 264 on an H100, so a
-// batch of 256 images runs at once. 32 warps with 30 instructions per 150 cycles or so keep its four schedulers busy.
+// A thread per run. With up to 40 registers a thread three blocks fit on a multiprocessor, with up to 64 two: an H100
+// scans 256 images at once. 32 warps with 100 instructions per 250 cycles or so keep four schedulers busy.
 constexpr int SCAN_THREADS = MAX_SCAN_RUNS;
 
 // Copies a struct whose size is a multiple of 16 bytes to shared memory.

@@ -36,7 +36,7 @@ def declare(path: str) -> Any:
         ("device_batch_bound", i64, [pointer, i64]),
         ("device_batch_new", pointer, [pointer, i64, i64, i32, i32]),
         ("device_batch_delete", None, [pointer]),
-        ("add_jpegs", None, [pointer, pointer, pointer, i64, pointer, pointer]),
+        ("device_batch_add", None, [pointer, pointer, pointer, i64, pointer, pointer]),
         ("device_batch_plan", i32, [pointer, pointer]),
         ("device_batch_finish", None, [pointer] * 3),
         ("device_batch_keep", None, [pointer] * 4),

@@ -36,7 +36,7 @@ MISTAKES = {
     "quantizer": ("jpeg/device_jpeg.h", "if ({its.quantizer >= MAX_QUANTIZERS <> false} ||"),
     "entries": ("jpeg/device_jpeg.h", "if ({!entries.are_inside(frame, size, first, last) <> false}) return false;"),
     "cells": ("jpeg/device_batch.h", "plan.scan_bytes += {cell_bytes(jpeg.scan) <> cell_bytes(jpeg.scan) - 8};"),
-    "segments": ("core/scan_jpeg.h", "bool is_done = {before > last || (before == last && is_inside_block) <> false};"),
+    "run": ("core/scan_jpeg.h", "if (is_met || {++cell == end <> ++cell > end}) return;"),
     "found": ("jpeg/device_batch.h", "plan.segment_bytes += {segment_bytes(jpeg.scan) <> 16};"),
 }
 
