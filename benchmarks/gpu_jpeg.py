@@ -290,7 +290,12 @@ class Benchmark:
         batches = [batch for batch, _ in self._batches(case, has_index=False)]
         everything = self._clock.milliseconds([batch.launch for batch in batches])
         scan = self._clock.milliseconds([partial(batch.launch, ["scan_jpeg"]) for batch in batches])
-        self._cases[f"first visits of {case.name}"] = {"ms": round(everything, 4), "scan_jpeg_ms": round(scan, 4)}
+        self._cases[f"first visits of {case.name}"] = {
+            "ms": round(everything, 4),
+            "scan_jpeg_ms": round(scan, 4),
+            "images": len(batches) * self._photos.count_in(case),
+            "unsynchronized": sum(int(np.count_nonzero(batch.statuses())) for batch in batches),
+        }
         group = ("first_visits", "") if case == CASES[0] else ("first_visits_of", case.name)
         self._record(*group, self._photos.count_in(case), everything)
 

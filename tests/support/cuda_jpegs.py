@@ -149,9 +149,13 @@ class CudaJpegs:
         """Uploads and decodes: the pixels, (h, w, 3) each or None if not added, and the statuses, (N,)."""
         self.upload()
         self.launch()
-        pixels, plan = np.pad(self._pixels.cpu().numpy(), (0, self._short)), self.plan
-        statuses = self._upload[plan.statuses_at :][: 4 * len(self.regions)].cpu().numpy().view(np.int32)
-        return [self._image(pixels, i) if self.is_added[i] else None for i in range(len(self.regions))], statuses
+        pixels = np.pad(self._pixels.cpu().numpy(), (0, self._short))
+        images = [self._image(pixels, i) if self.is_added[i] else None for i in range(len(self.regions))]
+        return images, self.statuses()
+
+    def statuses(self) -> NDArray[np.int32]:
+        """(N,) as the kernels on the current stream leave them."""
+        return self._upload[self.plan.statuses_at :][: 4 * len(self.regions)].cpu().numpy().view(np.int32)
 
     def _image(self, pixels: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
         y0, x0, y1, x1 = self.regions[i]
