@@ -89,7 +89,13 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_index_stats.argtypes, lib.cuaug_jpeg_index_stats.restype = [pointer, pointer], None
     lib.cuaug_jpeg_index_delete.argtypes, lib.cuaug_jpeg_index_delete.restype = [pointer], None
     lib.cuaug_device_batch_bound.argtypes, lib.cuaug_device_batch_bound.restype = [pointer, i64], i64
-    lib.cuaug_device_batch_new.argtypes, lib.cuaug_device_batch_new.restype = [pointer, i64, i64, i32, i32], pointer
+    lib.cuaug_device_batch_new.argtypes = [pointer, i64, i64, i32, i32, i32]
+    lib.cuaug_device_batch_new.restype = pointer
+    lib.cuaug_resident_jpeg_bytes.restype = i64
+    lib.cuaug_device_batch_add_residents.argtypes = [*[pointer] * 4, i64]
+    lib.cuaug_device_batch_add_residents.restype = None
+    lib.cuaug_device_batch_make_resident.argtypes = [pointer, i64, pointer, pointer]
+    lib.cuaug_device_batch_make_resident.restype = None
     lib.cuaug_device_batch_delete.argtypes, lib.cuaug_device_batch_delete.restype = [pointer], None
     lib.cuaug_device_batch_add.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
     lib.cuaug_device_batch_add.restype = None

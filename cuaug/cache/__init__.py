@@ -2,7 +2,7 @@
 
 | class | keeps | saves |
 |---|---|---|
-| `EncodedCache` | encoded bytes and labels, in this process's memory | reading |
+| `EncodedCache` | encoded bytes and labels, in this process's memory or on a GPU | reading |
 | `DecodedCache` | decoded pixels, in memory, in a directory or on a GPU | reading and decoding |
 
 The first epoch fills a cache; nothing is evicted. An epoch reads every sample once, in a new random order, so an

@@ -1,4 +1,4 @@
-"""`DeviceStore`: decoded pixels in a GPU's memory."""
+"""`DeviceStore`: decoded pixels in a GPU's memory. `DeviceBlocks`: the memory of caches there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from cuaug.cache.limits import CacheStats
 
-__all__ = ["DeviceImage", "DeviceStore"]
+__all__ = ["DeviceBlocks", "DeviceImage", "DeviceStore"]
 
 log = logging.getLogger("cuaug")
 
@@ -35,17 +35,52 @@ class DeviceImage:
         self.tensor = tensor
 
 
-class DeviceStore:
-    """Keeps decoded images in large blocks of device memory, one after the other.
+class DeviceBlocks:
+    """Large blocks of device memory, filled one after the other.
 
-    It grows block by block up to `limit_bytes`, counting each image rounded up to 128 bytes, and stops growing if the
-    GPU runs out of memory. It belongs to one process and one GPU.
+    They grow up to `limit_bytes`, counting each piece rounded up to 128 bytes, and stop growing if the GPU runs out of
+    memory.
+
+    Args:
+        name: of the cache, for a warning.
+
+    Attributes:
+        bytes: in use.
+        limit_bytes: limit on these.
     """
 
-    def __init__(self, limit_bytes: int, device: torch.device) -> None:
-        self._limit_bytes, self._device = limit_bytes, device
-        self._bytes = 0
+    def __init__(self, limit_bytes: int, device: torch.device, name: str) -> None:
+        self.limit_bytes, self._device, self._name = limit_bytes, device, name
+        self.bytes = 0
         self._free = torch.empty(0, dtype=torch.uint8, device=device)
+
+    def has_room(self, size: int) -> bool:
+        return -(-size // _ALIGN_BYTES) * _ALIGN_BYTES <= self.limit_bytes - self.bytes
+
+    def allocate(self, size: int) -> torch.Tensor | None:
+        """(size,) uint8, from a multiple of 128 bytes on; None if it does not fit."""
+        if not self.has_room(size):
+            return None
+        aligned_size = -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+        if aligned_size > len(self._free):
+            block_size = max(aligned_size, min(_BLOCK_BYTES, self.limit_bytes - self.bytes))
+            try:
+                self._free = torch.empty(block_size, dtype=torch.uint8, device=self._device)
+            except torch.cuda.OutOfMemoryError:
+                log.warning("the %s takes no more samples: GPU out of memory beyond %d bytes", self._name, self.bytes)
+                self.limit_bytes = self.bytes
+                return None
+        memory, self._free = self._free[:size], self._free[aligned_size:]
+        self.bytes += aligned_size
+        return memory
+
+
+class DeviceStore:
+    """Keeps decoded images in `DeviceBlocks`. It belongs to one process and one GPU."""
+
+    def __init__(self, limit_bytes: int, device: torch.device) -> None:
+        self._device = device
+        self._blocks = DeviceBlocks(limit_bytes, device, "decoded cache")
         self._images: dict[int, DeviceImage] = {}
         self._lock = threading.Lock()
 
@@ -60,7 +95,7 @@ class DeviceStore:
         copies = {}
         with self._lock:
             for index, image in images.items():
-                memory = None if index in self._images else self._allocate(image.nelement())
+                memory = None if index in self._images else self._blocks.allocate(image.nelement())
                 if memory is not None:
                     copies[index] = memory.view(image.shape)
                     copies[index].copy_(image)
@@ -68,21 +103,5 @@ class DeviceStore:
             torch.cuda.current_stream(self._device).synchronize()
             self._images.update((index, DeviceImage(tensor)) for index, tensor in copies.items())
 
-    def _allocate(self, size: int) -> torch.Tensor | None:
-        aligned_size = -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
-        if aligned_size > self._limit_bytes - self._bytes:
-            return None
-        if aligned_size > len(self._free):
-            block_size = max(aligned_size, min(_BLOCK_BYTES, self._limit_bytes - self._bytes))
-            try:
-                self._free = torch.empty(block_size, dtype=torch.uint8, device=self._device)
-            except torch.cuda.OutOfMemoryError:
-                log.warning("the decoded cache takes no more samples: GPU out of memory beyond %d bytes", self._bytes)
-                self._limit_bytes = self._bytes
-                return None
-        memory, self._free = self._free[:size], self._free[aligned_size:]
-        self._bytes += aligned_size
-        return memory
-
     def stats(self) -> CacheStats:
-        return CacheStats(len(self._images), self._bytes, self._limit_bytes)
+        return CacheStats(len(self._images), self._blocks.bytes, self._blocks.limit_bytes)

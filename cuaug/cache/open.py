@@ -49,7 +49,9 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
             )
         contents = {"source": f"{type(source).__name__} object {id(source):#x}"}
     if isinstance(cache, EncodedCache):
-        cache.open(len(source), contents, source=source)
+        if cache.on_device and getattr(source, "clip_sampler", None) is not None:
+            raise ArgumentError("cache: EncodedCache(on_device=True) keeps JPEGs, not videos")
+        cache.open(len(source), contents, source=source, device=device)
     else:
         contents |= {**decoding, "decoder": codec_version(), "device": device.type}
         if getattr(source, "clip_sampler", None) is not None:

@@ -1,9 +1,13 @@
-"""`DeviceJpegs`: what a GPU decodes of a batch's JPEGs, in one block of pinned memory (kernels/jpeg/device_batch.h)."""
+"""`DeviceJpegs`: what a GPU decodes of a batch's JPEGs, in one block of pinned memory (kernels/jpeg/device_batch.h).
+
+`ResidentJpeg`: a JPEG whose data and segments stay in device memory (kernels/jpeg/resident_jpeg.h).
+"""
 
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +15,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.codec.jpeg_index import JpegIndex
 
-__all__ = ["DeviceJpegs", "DevicePlan", "memory_bound"]
+__all__ = ["DeviceJpegs", "DevicePlan", "ResidentJpeg", "memory_bound"]
 
 
 class DevicePlan(NamedTuple):
@@ -56,6 +60,37 @@ def memory_bound(rows: NDArray[np.int64]) -> int:
     return int(library.cuaug_device_batch_bound(address(rows), len(rows)))
 
 
+class ResidentJpeg:
+    """A JPEG whose entropy-coded data and segments are in device memory.
+
+    Attributes:
+        height, width: displayed size in pixels.
+        orientation: EXIF, 1 to 8.
+        description: (n,) uint8, the struct `ResidentJpeg`.
+        memory: keeps the device memory.
+    """
+
+    __slots__ = ("description", "height", "memory", "orientation", "width")
+
+    def __init__(self, height: int, width: int, orientation: int, description: NDArray[np.uint8], memory: Any) -> None:
+        self.height, self.width, self.orientation = height, width, orientation
+        self.description, self.memory = description, memory
+
+    def file_row(self) -> tuple[int, ...]:
+        """The fields of an `EncodedRegion` before its region; there is no file."""
+        return 0, 0, self.height, self.width, self.orientation, 0, 1
+
+
+class Places(NamedTuple):
+    """Where the data and the segments of an image are: offsets and bytes in the upload, or in the memory for scans."""
+
+    data_at: int
+    data_bytes: int
+    segments_at: int
+    segment_bytes: int
+    in_scans: int
+
+
 class DeviceJpegs:
     """Collects the segments of N images. Native work adds them (`JpegStaging`); then one thread plans and finishes.
 
@@ -64,16 +99,24 @@ class DeviceJpegs:
         count: N.
         fancy_upsampling: interpolate chroma, as libjpeg does.
         scan: let the GPU find the segments of JPEGs without an entry in the index.
+        decode_all: decode all of each image, not only what its region needs.
 
     Attributes:
         handle: the `DeviceBatch` of kernels/jpeg/device_batch.h.
     """
 
     def __init__(
-        self, memory: NDArray[np.uint8], count: int, *, fancy_upsampling: bool = True, scan: bool = False
+        self,
+        memory: NDArray[np.uint8],
+        count: int,
+        *,
+        fancy_upsampling: bool = True,
+        scan: bool = False,
+        decode_all: bool = False,
     ) -> None:
         self._memory, self._count = memory, count
-        self.handle = library.cuaug_device_batch_new(address(memory), len(memory), count, fancy_upsampling, scan)
+        options = fancy_upsampling, scan, decode_all
+        self.handle = library.cuaug_device_batch_new(address(memory), len(memory), count, *options)
         if self.handle is None:
             raise MemoryError("there is no memory to describe a batch of JPEGs")
         weakref.finalize(self, library.cuaug_device_batch_delete, self.handle)
@@ -97,6 +140,30 @@ class DeviceJpegs:
         arguments = address(numbers), address(rows), len(numbers), handle, address(added)
         library.cuaug_device_batch_add(self.handle, *arguments)
         return added
+
+    def add_residents(
+        self, numbers: NDArray[np.int64], residents: Sequence[ResidentJpeg], rows: NDArray[np.int64]
+    ) -> None:
+        """Adds n images that are in device memory.
+
+        Args:
+            numbers: (n,) their places in the batch.
+            rows: (n, 11), an `EncodedRegion` each.
+        """
+        descriptions = np.array([address(resident.description) for resident in residents], dtype=np.uint64)
+        library.cuaug_device_batch_add_residents(
+            self.handle, address(numbers), address(descriptions), address(rows), len(numbers)
+        )
+
+    def make_resident(self, number: int) -> tuple[NDArray[np.uint8], Places]:
+        """The description of an image of a finished batch that decodes all of it, and what to copy.
+
+        The first two uint64 of the description are to become the addresses of the copies.
+        """
+        description = np.zeros(library.cuaug_resident_jpeg_bytes(), dtype=np.uint8)
+        places = np.zeros(len(Places._fields), dtype=np.int64)
+        library.cuaug_device_batch_make_resident(self.handle, number, address(description), address(places))
+        return description, Places(*places.tolist())
 
     def reserve(self, size: int) -> int | None:
         """Offset of `size` bytes of the memory for the caller, a multiple of 16; None if they do not fit."""

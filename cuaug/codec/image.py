@@ -95,6 +95,11 @@ class EncodedImage:
         return self._opened is None
 
     @property
+    def orientation(self) -> int:
+        """The EXIF orientation that a decoder applies."""
+        return self._orientation
+
+    @property
     def data(self) -> Any:
         """The file: bytes, or (n,) uint8."""
         return self._data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ class ClipReader:
         """The bytes of a video, if it is cached or must be verified, and its index."""
         path, cache = request.path, self._encoded
         if cache is not None and (entry := cache.get(path)) is not None:
-            return entry
+            return cast(tuple[bytes, VideoIndex], entry)
         index, size = open_index(path), os.stat(path).st_size
         fits = cache is not None and size <= self._max_bytes and cache.has_room(size)
         if not fits and request.verify is None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch, each_tensor
 from cuaug.devices.cuda import fork_error
-from cuaug.errors import DecodeError, DeviceError
+from cuaug.errors import ArgumentError, DecodeError, DeviceError
 from cuaug.pipeline.clips import EncodedClip
 from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.cuda_producer import CudaProducer
@@ -47,6 +47,8 @@ class CudaPipeline(Pipeline):
         if reason := fork_error():
             raise DeviceError(reason)
         super().__init__(config, recorder, threads)
+        if config.reader.device_cache is not None and config.decoder != "auto":
+            raise ArgumentError(f"cache: EncodedCache(on_device=True) needs decoder='auto', not {config.decoder!r}")
         self.job_type = CudaJob
         self.ranges = torch.cuda.nvtx
         self.producer_thread = ThreadPool(1, "cuaug-producer", config.cpus)
@@ -78,6 +80,7 @@ class CudaJob(Job):
                 self.pipeline.producer.staging,
                 self.pipeline.index,
                 fancy_upsampling=self.config.fancy_upsampling,
+                decode_all=self.config.reader.device_cache is not None,
             )
 
         def make_times(rows: NDArray[np.int64]) -> Times:

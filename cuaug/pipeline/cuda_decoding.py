@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.cache import DeviceImage
-from cuaug.codec import CpuFallback, CudaDecoder, DecodedImage, EncodedImage
+from cuaug.cache import DeviceImage, EncodedCache
+from cuaug.codec import CpuFallback, CudaDecoder, DecodedImage, EncodedImage, ResidentJpeg
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.jpeg import decode_jpegs
 from cuaug.errors import DecodeError
@@ -59,7 +60,7 @@ class BatchDecoding:
         if not staged.for_kernels.any():
             return
         plan = staged.jpegs.plan()
-        memory = self._arena.jpeg_memory(plan)
+        memory = self._memory = self._arena.jpeg_memory(plan)
         upload, lookups = memory.upload.data_ptr(), memory.lookups.data_ptr()
         targets = staged.jpegs.finish(*(part.data_ptr() for part in memory))
         memory.upload.copy_(staged.jpeg_memory[: plan.upload_bytes], non_blocking=True)
@@ -138,9 +139,15 @@ class BatchDecoding:
         (statuses, segments), self._found = (tensor.numpy() for tensor in self._found), None
         if len(segments):
             self._staged.keep_segments(segments, statuses)
-        rows = np.flatnonzero((statuses != 0) & self._staged.for_kernels & ~self.failed).tolist()
+        damaged = (statuses != 0) & self._staged.for_kernels & ~self.failed
+        self._fill_device_cache(damaged)
+        rows = np.flatnonzero(damaged).tolist()
         if not rows:
             return False
+        for i in [i for i in rows if isinstance(self._staged.items[i], ResidentJpeg)]:  # it was sound when it was kept
+            self._job.add_error(int(self._positions[i]), DecodeError("its data in the GPU's memory are damaged"))
+            self.failed[i] = True
+            rows.remove(i)
         decoded = self._fallback.decode([self._staged.use_whole(i) for i in rows])
         self.decoded_by["kernels"] -= len(rows)
         self._warn({i: lines for i, (_, lines) in zip(rows, decoded, strict=True)})
@@ -150,6 +157,18 @@ class BatchDecoding:
         messages = self._job.pipeline.messages
         messages.warn_fallback(name, len(rows), self.decoded_by["kernels"], "its data is damaged or unusual")
         return True
+
+    def _fill_device_cache(self, damaged: NDArray[np.bool_]) -> None:
+        """Keeps the sound JPEGs of the batch in the GPU's memory, if the loader has such a cache."""
+        cache, staged = self._job.config.reader.device_cache, self._staged
+        rows = [] if cache is None else [i for i in staged.resident_candidates if not damaged[i] and not self.failed[i]]
+        for i in rows:
+            make = partial(staged.make_resident, i, self._memory)
+            cast(EncodedCache, cache).put_resident(
+                int(self._job.indices[self._positions[i]]), staged.resident_bytes(i), make
+            )
+        if rows:
+            self._arena.stream.synchronize()  # any stream may read them from now on
 
     def _warn(self, printed: dict[int, list[str]]) -> None:
         """Logs the lines that image libraries printed, by row."""

@@ -18,6 +18,7 @@ from cuaug.codec import (
     DecodedImage,
     EncodedImage,
     MultiChannelImage,
+    ResidentJpeg,
     jpegs_of,
     read_header,
     read_jpeg_headers,
@@ -54,7 +55,7 @@ _MAX_RECENT_PATHS = 4096
 
 
 #: A sample that can be planned.
-Item = EncodedImage | DecodedImage | PendingCacheEntry | DeviceImage | EncodedClip
+Item = EncodedImage | DecodedImage | PendingCacheEntry | DeviceImage | ResidentJpeg | EncodedClip
 
 
 class Reader:
@@ -99,6 +100,11 @@ class Reader:
         has_path = optional_method(source, "path") is not None
         self._recent_paths = deque[tuple[int, str]](maxlen=0 if has_path else _MAX_RECENT_PATHS)
         self._recent_lock = fork_safe_lock()  # without the GIL, a copy fails while another thread appends
+
+    @property
+    def device_cache(self) -> EncodedCache | None:
+        """The cache of JPEGs in the GPU's memory."""
+        return self._encoded if self._encoded is not None and self._encoded.on_device else None
 
     @property
     def origin_of_decoded(self) -> str:
@@ -265,7 +271,7 @@ class Reader:
             item = self._read_picture(data)
         else:
             clock.at("parse", index)
-            if isinstance(data, (DecodedImage, DeviceImage)):
+            if isinstance(data, (DecodedImage, DeviceImage, ResidentJpeg)):
                 return data
             if item is None and isinstance(data, np.ndarray) and data.ndim > 1:
                 item = DecodedImage(data, max_pixels=self._max_pixels)

@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from cuaug.codec import (
     EncodedJpeg,
     JpegIndex,
     Region,
+    ResidentJpeg,
     memory_bound,
     open_jpegs,
 )
@@ -32,6 +33,9 @@ from cuaug.pipeline.native_work import JpegStaging, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item
+
+if TYPE_CHECKING:
+    from cuaug.pipeline.arena import JpegMemory
 
 __all__ = ["StagedBatch", "StagingPool"]
 
@@ -78,6 +82,7 @@ class StagedBatch:
         items: N samples.
         index: entry points of JPEGs without restart markers.
         fancy_upsampling: for our kernels.
+        decode_all: our kernels decode all of each image, for a cache on the GPU.
 
     Attributes:
         items: N samples; JPEGs for nvImageCodec become their crops, or copies in pinned memory.
@@ -100,6 +105,7 @@ class StagedBatch:
         index: JpegIndex | None = None,
         *,
         fancy_upsampling: bool = True,
+        decode_all: bool = False,
     ) -> None:
         self.items, self.pool, self._index = items, pool, index
         heights, widths = planned.sources
@@ -115,6 +121,7 @@ class StagedBatch:
             regions[i] = 0, 0, encoded.height, encoded.width
         pixel_rows = [i for i, image in enumerate(images) if isinstance(image, DecodedImage)]
         jpeg_rows = [i for i, image in enumerate(images) if isinstance(image, EncodedJpeg)]
+        resident_rows = [i for i, image in enumerate(images) if isinstance(image, ResidentJpeg)]
         self.rows = pixel_rows + jpeg_rows
         y0, x0, y1, x1 = regions[pixel_rows].T
         sizes = -(-3 * (y1 - y0) * (x1 - x0) // _ALIGN) * _ALIGN
@@ -123,16 +130,31 @@ class StagedBatch:
         self.pixel_rows = np.array(pixel_rows, dtype=np.int64)
         self.pixel_starts = np.array(starts, dtype=np.uint64)
         self._jpeg_numbers = np.array(jpeg_rows, dtype=np.int64)
-        self._jpeg_table = np.empty((len(jpeg_rows), EncodedJpeg.ROW_FIELDS), dtype=np.int64)
-        self._jpeg_table[:, :-4] = [cast(EncodedJpeg, images[i]).file_row() for i in jpeg_rows] or 0
-        self._jpeg_table[:, -4:] = regions[jpeg_rows]
-        self._memory = pool.take(pixel_bytes + memory_bound(self._jpeg_table)) if self.rows else None
+        self._jpeg_table, residents = self._request(jpeg_rows), self._request(resident_rows)
+        size = pixel_bytes + memory_bound(self._jpeg_table) + memory_bound(residents)
+        self._memory = pool.take(size) if size else None
         if self._memory is not None:
             self.pixels, self.jpeg_memory = self._memory[:pixel_bytes], self._memory[pixel_bytes:]
             self._address = self._memory.data_ptr()
-        if jpeg_rows:
+        if jpeg_rows or resident_rows:
             self._jpeg_array: NDArray[np.uint8] = self.jpeg_memory.numpy()
-            self.jpegs = DeviceJpegs(self._jpeg_array, len(items), fancy_upsampling=fancy_upsampling, scan=True)
+            self.jpegs = DeviceJpegs(
+                self._jpeg_array, len(items), fancy_upsampling=fancy_upsampling, scan=True, decode_all=decode_all
+            )
+
+        if resident_rows:
+            self.for_kernels[resident_rows] = True
+            jpegs = [cast(ResidentJpeg, images[i]) for i in resident_rows]
+            self.jpegs.add_residents(np.array(resident_rows, dtype=np.int64), jpegs, residents)
+            y0, x0, y1, x1 = residents[:, -4:].T
+            self._set_parts(resident_rows, y1 - y0, x1 - x0, y0, x0)
+
+    def _request(self, rows: list[int]) -> NDArray[np.int64]:
+        """(n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) for each of the rows."""
+        table = np.empty((len(rows), EncodedJpeg.ROW_FIELDS), dtype=np.int64)
+        table[:, :-4] = [cast(EncodedJpeg | ResidentJpeg, self._images[i]).file_row() for i in rows] or 0
+        table[:, -4:] = self._regions[rows]
+        return table
 
     def take_memory(self) -> list[torch.Tensor]:
         """Hands the memory to the caller, who gives it back to `pool`; none if it was taken."""
@@ -216,6 +238,27 @@ class StagedBatch:
         """Adds what the kernels found of JPEGs without an entry in the index; as `DeviceJpegs.keep`."""
         if self._index is not None:
             self.jpegs.keep(segments, statuses, self._index)
+
+    @property
+    def resident_candidates(self) -> list[int]:
+        """The JPEGs for our kernels that are not in the GPU's memory yet."""
+        return [i for i in np.flatnonzero(self.for_kernels).tolist() if isinstance(self._images[i], EncodedJpeg)]
+
+    def make_resident(self, i: int, memory: JpegMemory, target: torch.Tensor) -> ResidentJpeg:
+        """Copies an image's data and segments to `target`, of `resident_bytes(i)` bytes, on the current stream."""
+        image = cast(EncodedJpeg, self._images[i])
+        description, places = self.jpegs.make_resident(i)
+        begin = -(-places.data_bytes // _ALIGN) * _ALIGN
+        target[: places.data_bytes].copy_(memory.upload[places.data_at :][: places.data_bytes])
+        segments = memory.scans if places.in_scans else memory.upload
+        target[begin:].copy_(segments[places.segments_at :][: places.segment_bytes])
+        description[:16].view(np.uint64)[:] = target.data_ptr(), target.data_ptr() + begin
+        return ResidentJpeg(image.height, image.width, image.orientation, description, target)
+
+    def resident_bytes(self, i: int) -> int:
+        """Device memory for the data and the segments of an image."""
+        _, places = self.jpegs.make_resident(i)
+        return -(-places.data_bytes // _ALIGN) * _ALIGN + places.segment_bytes
 
     def use_whole(self, i: int) -> EncodedJpeg:
         """The file of a JPEG for our kernels, all of which another decoder decodes."""

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <memory>
 
-#include "jpeg/device_jpeg.h"
+#include "jpeg/resident_jpeg.h"
 
 namespace {
 
@@ -26,8 +26,13 @@ struct DeviceAddresses {
 
 class DeviceBatch {
   public:
-    DeviceBatch(uint8_t* memory, int64_t capacity, int64_t images, bool fancy, bool scans)
-        : jpegs(size_t(images)), memory(memory), capacity(capacity), fancy(fancy), scans(scans) {}
+    // Options of `cuaug_device_batch_new`.
+    struct Options {
+        bool fancy, scans, decodes_all;
+    };
+
+    DeviceBatch(uint8_t* memory, int64_t capacity, int64_t images, Options options)
+        : jpegs(size_t(images)), memory(memory), capacity(capacity), options(options) {}
 
     // Bytes of the batch's memory that suffice for a file and its part of the tables, whichever side is the height.
     static int64_t bound(int64_t size, int64_t height, int64_t width) {
@@ -58,7 +63,7 @@ class DeviceBatch {
         int blocks = 0;
         for (int i = 0; i < frame.components; ++i) {
             blocks += frame.component[i].blocks;
-            if (!describe_component(frame, data, i, fancy, jpeg.image)) return false;
+            if (!describe_component(frame, data, i, options.fancy, jpeg.image)) return false;
         }
         if (blocks > MAX_MCU_BLOCKS) return false;
         const Rectangle region = stored_rectangle(request.orientation, frame.height, frame.width,
@@ -67,7 +72,8 @@ class DeviceBatch {
         jpeg.image.color = find_color(frame, data);
         set_target(request, region, jpeg.image);
         list.clear();
-        const Rectangle mcus = mcus_around(frame, region);
+        const Rectangle mcus =
+            options.decodes_all ? Rectangle{0, 0, frame.mcu_rows, frame.mcu_columns} : mcus_around(frame, region);
         if (frame.restart_interval) {
             if (!list_by_restarts(frame, data, request.size, mcus, jpeg.image, list)) return false;
         } else if (!list_segments(tables, data, request.size, mcus, index, jpeg, list)) {
@@ -75,6 +81,30 @@ class DeviceBatch {
         }
         jpeg.lanes = list.lanes;
         return jpeg.is_added = store(data, list, bound(request.size, height, width), jpeg);
+    }
+
+    // Adds image `number` that is in device memory.
+    void add_resident(int64_t number, const ResidentJpeg& resident, const EncodedRegion& request) {
+        DeviceJpeg& jpeg = jpegs[size_t(number)];
+        const Frame& frame = resident.frame;
+        jpeg.image = resident.image, jpeg.definitions = resident.definitions, jpeg.frame = frame;
+        jpeg.image.target = 0;
+        const Rectangle region = stored_rectangle(request.orientation, frame.height, frame.width,
+                                                  {request.y0, request.x0, request.y1, request.x1});
+        set_target(request, region, jpeg.image);
+        choose_segments(resident, mcus_around(frame, region), jpeg);
+        jpeg.is_added = jpeg.is_resident = true;
+    }
+
+    // Describes an image of a batch that `decodes_all` and is finished, so that its data and segments can stay in
+    // device memory. places [5]: offset and bytes of the data in the upload; offset and bytes of the segments; whether
+    // these are in the memory for scans.
+    void make_resident(int64_t number, ResidentJpeg& resident, int64_t* places) const {
+        const DeviceJpeg& jpeg = jpegs[size_t(number)];
+        resident = {jpeg.image, jpeg.definitions, jpeg.frame};
+        places[0] = jpeg.data_at, places[1] = jpeg.image.data_size + DATA_PADDING;
+        places[2] = jpeg.segments_at, places[3] = segment_count(resident) * int64_t(sizeof(JpegSegment));
+        places[4] = jpeg.is_scanned;
     }
 
     // As `add`; false without memory, too.
@@ -131,8 +161,10 @@ class DeviceBatch {
             targets[i] = jpeg.is_added ? addresses.targets + uint64_t(jpeg.target_at) : 0;
             if (!jpeg.is_added) continue;
             *image = jpeg.image;
-            image->data = addresses.upload + uint64_t(jpeg.data_at);
-            image->segments = addresses.upload + uint64_t(jpeg.segments_at);
+            if (!jpeg.is_resident) {
+                image->data = addresses.upload + uint64_t(jpeg.data_at);
+                image->segments = addresses.upload + uint64_t(jpeg.segments_at);
+            }
             image->lookups = addresses.lookups + uint64_t(jpeg.set) * sizeof(HuffmanLookups);
             image->target += targets[i];
             image->status = addresses.upload + uint64_t(last_plan.statuses_at) + 4 * i;
@@ -144,9 +176,10 @@ class DeviceBatch {
                 scan->data = image->data, scan->lookups = image->lookups, scan->status = image->status;
                 scan->segments = addresses.scans + uint64_t(jpeg.segments_at);
                 scan->cells_at = addresses.scans + uint64_t(last_plan.segment_bytes + jpeg.cells_at);
-                image->segments = scan->segments + uint64_t(jpeg.first_segment) * sizeof(JpegSegment);
+                image->segments = scan->segments;
                 ++scan;
             }
+            image->segments += uint64_t(jpeg.first_segment) * sizeof(JpegSegment);
             for (int64_t first = 0; first < jpeg.lanes; first += SEGMENTS_PER_BLOCK)
                 *block++ = {number, int(first), int(std::min<int64_t>(SEGMENTS_PER_BLOCK, jpeg.lanes - first)), 0};
             for (int first = 0; first < jpeg.tiles(); ++first) *tile++ = {number, first, 1, 0};
@@ -180,7 +213,7 @@ class DeviceBatch {
         static thread_local EntryPoints entries;
         const Frame& frame = jpeg.frame;
         bool has_entries = false;
-        if (scans) {
+        if (options.scans) {
             const auto outcome =
                 index ? index->look_up(frame, data, size, jpeg.key, entries) : JpegIndex::Outcome::UNKNOWN;
             const int64_t distance = index ? index->choose_distance(frame) : mcus_in(frame, MIN_DISTANCE_PIXELS);
@@ -239,7 +272,7 @@ class DeviceBatch {
     std::vector<DeviceJpeg> jpegs;
     uint8_t* const memory;
     const int64_t capacity;
-    const bool fancy, scans;
+    const Options options;
     std::atomic<int64_t> used{0};
     std::vector<const HuffmanDefinitions*> sets;
     std::unordered_map<uint64_t, std::vector<int64_t>> number_of_set;
@@ -260,10 +293,12 @@ EXPORT int64_t cuaug_device_batch_bound(const void* requests, int64_t count) {
 }
 
 // memory [capacity]: pinned, kept until the batch is deleted; a multiple of 16. fancy: whether chroma is interpolated.
-// scans: whether the GPU finds the segments of JPEGs without an entry in the index. Null without memory.
-EXPORT void* cuaug_device_batch_new(uint8_t* memory, int64_t capacity, int64_t images, int32_t fancy, int32_t scans) {
+// scans: whether the GPU finds the segments of JPEGs without an entry in the index. decodes_all: whether all of an
+// image is decoded, not only what its region needs. Null without memory.
+EXPORT void* cuaug_device_batch_new(uint8_t* memory, int64_t capacity, int64_t images, int32_t fancy, int32_t scans,
+                                    int32_t decodes_all) {
     try {
-        return new DeviceBatch(memory, capacity, images, fancy != 0, scans != 0);
+        return new DeviceBatch(memory, capacity, images, {fancy != 0, scans != 0, decodes_all != 0});
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
@@ -278,6 +313,22 @@ EXPORT void cuaug_device_batch_add(void* batch, const int64_t* numbers, const vo
     const auto* const request = static_cast<const EncodedRegion*>(requests);
     for (int64_t i = 0; i < count; ++i)
         is_added[i] = static_cast<DeviceBatch*>(batch)->try_add(numbers[i], request[i], static_cast<JpegIndex*>(index));
+}
+
+// Bytes of a `ResidentJpeg`.
+EXPORT int64_t cuaug_resident_jpeg_bytes() { return int64_t(sizeof(ResidentJpeg)); }
+
+// Adds `count` images that are in device memory. residents [count]: addresses of `ResidentJpeg`s.
+EXPORT void cuaug_device_batch_add_residents(void* batch, const int64_t* numbers, const uint64_t* residents,
+                                             const void* requests, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+        static_cast<DeviceBatch*>(batch)->add_resident(numbers[i], *reinterpret_cast<const ResidentJpeg*>(residents[i]),
+                                                       static_cast<const EncodedRegion*>(requests)[i]);
+}
+
+// resident, places [5]: receive what `DeviceBatch::make_resident` says.
+EXPORT void cuaug_device_batch_make_resident(const void* batch, int64_t number, void* resident, int64_t* places) {
+    static_cast<const DeviceBatch*>(batch)->make_resident(number, *static_cast<ResidentJpeg*>(resident), places);
 }
 
 // Offset of `bytes` bytes of the batch's memory, a multiple of 16, for the caller; -1 if they do not fit.

@@ -246,18 +246,19 @@ void set_target(const EncodedRegion& request, const Rectangle& region, JpegImage
 
 struct DeviceJpeg {
     bool is_added = false;
+    bool is_resident = false;  // its data and segments lie in device memory
     JpegImage image = {};
     HuffmanDefinitions definitions;
     int64_t lanes = 0;                               // segments to decode
     int64_t data_at = 0, segments_at = 0;            // offsets in the batch's memory
     int64_t samples_at = 0, target_at = 0, set = 0;  // by `plan`
+    int64_t first_segment = 0;                       // to decode, of all
+    Frame frame;
     // If the GPU finds the segments:
     bool is_scanned = false;
-    Frame frame;
     FileKey key = {};
     JpegScan scan = {};
-    int64_t first_segment = 0;  // to decode
-    int64_t cells_at = 0;       // after all segments in the memory for scans; by `plan`, as `segments_at`
+    int64_t cells_at = 0;  // after all segments in the memory for scans; by `plan`, as `segments_at`
 
     int64_t blocks() const { return ceil_div(lanes, SEGMENTS_PER_BLOCK); }
     int64_t tiles() const { return image.tiles_across * ceil_div(image.bottom - image.top, COLOR_TILE_HEIGHT); }

@@ -34,7 +34,7 @@ def declare(path: str) -> Any:
         ("jpeg_index_new", pointer, [i32, i64, i64, i32]),
         ("jpeg_index_delete", None, [pointer]),
         ("device_batch_bound", i64, [pointer, i64]),
-        ("device_batch_new", pointer, [pointer, i64, i64, i32, i32]),
+        ("device_batch_new", pointer, [pointer, i64, i64, i32, i32, i32]),
         ("device_batch_delete", None, [pointer]),
         ("device_batch_add", None, [pointer, pointer, pointer, i64, pointer, pointer]),
         ("device_batch_plan", i32, [pointer, pointer]),
@@ -80,7 +80,7 @@ def decode(library: Any, rng: random.Random, files: list[bytes], index: int) -> 
     capacity = library.cuaug_device_batch_bound(table, count)
     capacity = rng.choice((capacity, capacity, capacity // 2)) // 16 * 16
     memory = exact(bytes(capacity))
-    batch = library.cuaug_device_batch_new(memory, capacity, count, rng.randrange(2), rng.randrange(2))
+    batch = library.cuaug_device_batch_new(memory, capacity, count, *(rng.randrange(2) for _ in range(3)))
     added = (ctypes.c_uint8 * count)()
     library.cuaug_device_batch_add(batch, (ctypes.c_int64 * count)(*range(count)), table, count, index, added)
     plan, found = (ctypes.c_int64 * len(_PLAN))(), Counter(refused=count - sum(added))
