@@ -1,8 +1,8 @@
 """cuaug beside DALI at equal settings: JPEG files to float16 batches on the GPU, by threads and chroma upsampling.
 
-Both decode with the same share of the hardware engine (`load_hint`, `hw_decoder_load`), the same number of threads, and
-with or without fancy upsampling. Each run is a process of its own, as in `gpu_end_to_end.py`. The settings that matter
-most come first; runs for which no time is left are named in the result.
+Both have the same number of threads, with or without fancy upsampling; DALI with three shares of the hardware engine,
+cuaug with its own kernels, and once with nvImageCodec. Each run is a process of its own, as in `gpu_end_to_end.py`. The
+settings that matter most come first; runs for which no time is left are named in the result.
 
     python benchmarks/gpu_dali.py --out benchmarks/results/gpu_dali.json
 """
@@ -20,7 +20,7 @@ import gpu_end_to_end
 from gpu_photos import origin, write_files
 from report import gpu_circumstances, write_json
 
-VARIANTS = ("cuaug", "DALI, 1.0", "DALI, 0.9", "DALI, 0.65", "cuaug without the index", "cuaug, 0.9", "cuaug, 0.65")
+VARIANTS = ("cuaug", "DALI, 1.0", "DALI, 0.9", "DALI, 0.65", "cuaug in GPU memory", "cuaug, nvImageCodec")
 
 
 def settings_of(args: argparse.Namespace) -> Iterator[argparse.Namespace]:

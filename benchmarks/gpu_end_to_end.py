@@ -33,8 +33,9 @@ RESULT = "result: "
 
 VARIANTS: dict[str, Callable[[Settings], Feed]] = {
     "cuaug": Cuaug,
+    "cuaug in GPU memory": partial(Cuaug, device_bytes=16 << 30),
     "cuaug without the index": partial(Cuaug, index_bytes=0),
-    **{f"cuaug, {load}": partial(Cuaug, load_hint=load) for load in LOADS[:-1]},  # the last is the default
+    "cuaug, nvImageCodec": partial(Cuaug, decoder="nvimgcodec"),
     "torchvision": partial(Torchvision, kornia=False),
     "torchvision and Kornia": partial(Torchvision, kornia=True),
     **{f"DALI, {load}": partial(Dali, hw_decoder_load=load, region=False) for load in LOADS},

@@ -42,9 +42,14 @@ class Feed(Protocol):
 
 
 class Cuaug:
-    """cuaug's loader; `decode` has the fields of `cuaug.DecodeOptions`."""
+    """cuaug's loader.
 
-    def __init__(self, settings: Settings, **decode: Any) -> None:
+    Args:
+        device_bytes: limit of a cache of encoded JPEGs in the GPU's memory; None: no cache.
+        decode: fields of `cuaug.DecodeOptions`.
+    """
+
+    def __init__(self, settings: Settings, *, device_bytes: int | None = None, **decode: Any) -> None:
         chain = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]
         self.loader = cuaug.Loader(
             settings.paths,
@@ -57,6 +62,7 @@ class Cuaug:
             last_batch="drop",
             dtype=torch.float16,
             prefetch=3,
+            cache=None if device_bytes is None else cuaug.EncodedCache(device_bytes, on_device=True),
         )
 
     def epoch(self) -> Iterator[torch.Tensor]:

@@ -85,7 +85,7 @@ def sweep_loader(paths: list[str], args: argparse.Namespace) -> list[dict[str, A
     rows = []
     settings = Settings(paths, args.batch_size, args.loader_threads)
     for hint in args.load_hints:
-        feed = Cuaug(settings, load_hint=hint, decode_threads=args.loader_threads)
+        feed = Cuaug(settings, decoder="nvimgcodec", load_hint=hint, decode_threads=args.loader_threads)
         rows.append({"load_hint": hint, "decode_threads": args.loader_threads} | measured(feed, args.epochs))
         feed.close()
         print_row(f"load_hint {hint}", rows[-1])

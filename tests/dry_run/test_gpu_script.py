@@ -159,7 +159,7 @@ def test_the_table_beside_dali_has_equal_settings(benchmarks, monkeypatch, tmp_p
     assert any("DALI, 0.9, 16 threads, plain upsampling" in line and "no pipeline" in line for line in lines)
     monkeypatch.setattr(sys, "argv", [*arguments, "--seconds", "-1"])
     gpu_dali.main()
-    assert set(json.loads(out.read_text())["left_out"].values()) == {"no time left"} and len(runs) == 28
+    assert set(json.loads(out.read_text())["left_out"].values()) == {"no time left"} and len(runs) == 24
 
 
 def spread_of(value: float) -> dict[str, float]:
