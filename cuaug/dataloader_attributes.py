@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from cuaug.migration_hints import LOADER_ATTRIBUTES
 from cuaug.sampling import Order, SamplerView
-from cuaug.sources import Source
+from cuaug.sources import FromDataset, Source
 
 __all__ = ["DataLoaderAttributes"]
 
 
 class DataLoaderAttributes:
-    """Base class of `Loader`: classes and samplers under DataLoader's names, and hints for names that it lacks."""
+    """Base class of `Loader`: DataLoader's names for what it has, and hints for names that it lacks."""
 
     source: Source
     batch_size: int
+    last_batch: str
+    threads: int
     _sampler: Order
 
     def __len__(self) -> int:
@@ -33,6 +35,26 @@ class DataLoaderAttributes:
     def class_to_idx(self) -> dict[str, int] | None:
         """The label of each class, as in torchvision's ImageFolder; None where the source has no classes."""
         return None if self.classes is None else {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def dataset(self) -> Any:
+        """The Dataset that the Loader was given; for all other data its source. Its items have no transforms."""
+        return self.source.dataset if isinstance(self.source, FromDataset) else self.source
+
+    @property
+    def num_workers(self) -> int:
+        """The number of worker threads."""
+        return self.threads
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether an incomplete last batch is left out."""
+        return self.last_batch == "drop"
+
+    @property
+    def pin_memory(self) -> bool:
+        """False: batches are on the loader's device, so no caller copies them there."""
+        return False
 
     @property
     def sampler(self) -> SamplerView:

@@ -20,6 +20,7 @@ LOADER_ARGUMENTS = {
     # cuaug.DecodeOptions
     "apply_exif": "decode=cuaug.DecodeOptions(apply_exif=False)",
     "decode_threads": "decode=cuaug.DecodeOptions(decode_threads=4)",
+    "decoder": 'decode=cuaug.DecodeOptions(decoder="nvimgcodec")',
     "fancy_upsampling": "decode=cuaug.DecodeOptions(fancy_upsampling=False)",
     "index_bytes": "decode=cuaug.DecodeOptions(index_bytes=0)",
     "load_hint": "decode=cuaug.DecodeOptions(load_hint=1.0)",
@@ -67,17 +68,13 @@ LOADER_ARGUMENTS = {
     "pipelines": "transforms=, for the images",
 }
 
-#: Attributes of DataLoader and of tensors that a Loader lacks. Lightning would rebuild a loader that has a `dataset`.
+#: Attributes of DataLoader and of tensors that a Loader lacks.
 LOADER_ATTRIBUTES = {
     **dict.fromkeys(("to", "cuda", "cpu"), "batches are made on Loader(device=...); batch.to(device) moves a batch"),
     "collate_fn": "Loader(collate_fn=...) merges labels",
-    "dataset": "loader.source has the samples, and len(loader.source) their number",
-    "drop_last": "see loader.last_batch",
     "generator": "see loader.seed",
     "imgs": "see loader.source.paths and loader.source.labels",
-    "num_workers": "see loader.threads",
     "persistent_workers": "threads live as long as the Loader",
-    "pin_memory": "images and labels are on loader.device",
     "prefetch_factor": "see loader.prefetch, in batches",
     "samples": "see loader.source.paths and loader.source.labels",
     "targets": "loader.source.label(i) gives each label, where the source stores labels",

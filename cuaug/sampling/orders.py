@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import DistributedSampler, SequentialSampler
 
 from cuaug.arguments import integer
 from cuaug.errors import ArgumentError
@@ -212,16 +212,23 @@ class TorchOrder:
         return _integers(indices, f"the sampler {type(self.sampler).__name__}")
 
 
-class SamplerView:
-    """A DataLoader-like sampler for trainers: sizes and `set_epoch`."""
+class SamplerView(SequentialSampler):
+    """A DataLoader-like sampler for trainers: sizes and `set_epoch`.
+
+    It is a SequentialSampler, whatever the order: in place of any other, Lightning's `overfit_batches` makes a
+    DataLoader of `loader.dataset`, without the transforms.
+    """
 
     def __init__(self, length: int, batch_size: int, set_epoch: Callable[[int], None]) -> None:
-        self._length = length
+        super().__init__(range(length))
         self.batch_size = batch_size
         self.set_epoch = set_epoch
 
-    def __len__(self) -> int:
-        return self._length
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            "a Loader's sampler has a length and set_epoch, but no indices: a DataLoader of loader.dataset would leave "
+            "out the transforms. Iterate over the Loader; to skip batches, use loader.load_state_dict"
+        )
 
 
 def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
