@@ -30,10 +30,10 @@ class DecodeOptions:
         index_bytes: largest size of the JPEG index, which lets crops decode only the blocks they need. It is a file in
             the images' folder, or else in CUAUG_CACHE_DIR, which ranks and later runs share. 0: no index. None: 1/64 of
             the machine's memory, and 1/10 of the disk's free space.
-        load_hint: fraction of each batch's JPEGs for the GPU's hardware JPEG decoder, from 0 to 1. CUDA kernels decode
-            the rest and round differently. 0: pixels depend on the file alone. None: 1.0, the fastest measured. GPU
-            only.
-        decode_threads: CPU threads that assist the GPU's decoders. None: half of `threads`. GPU only.
+        load_hint: fraction of nvImageCodec's JPEGs in a batch for the hardware JPEG decoder, from 0 to 1. Its CUDA
+            kernels decode the rest and round differently. 0: pixels depend on the file alone. None: 1.0, the fastest
+            measured. GPU only.
+        decode_threads: CPU threads that assist nvImageCodec. None: half of `threads`. GPU only.
         decoder: "auto": our kernels decode sequential JPEGs, with the CPU's bits, and nvImageCodec the other ones.
             "nvimgcodec" decodes all. `stats().decoded_by` tells which did. GPU only.
         video_decoder: "ffmpeg" decodes clips on the CPU. "nvdec" decodes them on the GPU's video engine, and with

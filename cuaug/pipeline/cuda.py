@@ -84,10 +84,10 @@ class CudaJob(Job):
             )
 
         def make_times(rows: NDArray[np.int64]) -> Times:
-            return Times(self.number, self.dropped, self.indices[positions[rows]], ("read", "parse"))
+            return Times(self.number, self.dropped, self.indices[positions[rows]], ("read", "copy"))
 
         def stage(task: range) -> None:
-            with self._recorder.at("parse", batch=self.number) as clock:
+            with self._recorder.at("copy", batch=self.number) as clock:
                 self._workers.track(clock)
                 clock.count("parts", staged.stage(task))
 

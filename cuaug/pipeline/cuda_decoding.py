@@ -19,6 +19,7 @@ from cuaug.errors import DecodeError
 from cuaug.pipeline.arena import Arena
 from cuaug.pipeline.pending import PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.staging import StagedBatch
+from cuaug.profiling.recorder import Clock
 
 if TYPE_CHECKING:
     from cuaug.pipeline.cuda import CudaJob
@@ -33,6 +34,7 @@ class BatchDecoding:
 
     Args:
         fallback: decodes what the kernels find damaged.
+        clock: at "decode", but for `replace_damaged` where it waits for the GPU.
 
     Attributes:
         addresses: (N,) device addresses of (height, width, 3) uint8: the decoded parts.
@@ -42,9 +44,16 @@ class BatchDecoding:
     """
 
     def __init__(
-        self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, arena: Arena, fallback: CpuFallback
+        self,
+        job: CudaJob,
+        positions: NDArray[np.int64],
+        staged: StagedBatch,
+        arena: Arena,
+        fallback: CpuFallback,
+        clock: Clock,
     ) -> None:
         self._job, self._positions, self._staged, self._arena, self._fallback = job, positions, staged, arena, fallback
+        self._clock = clock
         count = len(staged.items)
         self.addresses: NDArray[np.uint64] = np.zeros(count, dtype=np.uint64)
         self.failed = np.isin(positions, list(job.errors))  # samples whose targets failed
@@ -135,7 +144,7 @@ class BatchDecoding:
         """
         if self._found is None:
             return False
-        self._arena.settled.synchronize()
+        self._wait_for_gpu(self._arena.settled)
         (statuses, segments), self._found = (tensor.numpy() for tensor in self._found), None
         if len(segments):
             self._staged.keep_segments(segments, statuses)
@@ -168,7 +177,12 @@ class BatchDecoding:
                 int(self._job.indices[self._positions[i]]), staged.resident_bytes(i), make
             )
         if rows:
-            self._arena.stream.synchronize()  # any stream may read them from now on
+            self._wait_for_gpu(self._arena.stream)  # any stream may read them from now on
+
+    def _wait_for_gpu(self, queued: torch.cuda.Event | torch.cuda.Stream) -> None:
+        self._clock.at("wait_for_gpu")
+        queued.synchronize()
+        self._clock.at("decode")
 
     def _warn(self, printed: dict[int, list[str]]) -> None:
         """Logs the lines that image libraries printed, by row."""

@@ -56,14 +56,6 @@ class CudaProducer:
         self._fallback = CpuFallback(fancy_upsampling=config.fancy_upsampling, threads=self._decode_threads)
         self.specializer = Specializer()
         self.nvdec = NvdecPool(device) if config.video_decoder == "nvdec" else None
-        if config.reader.clip_sampler is None:  # no decoder of images is opened for clips
-            given = config.load_hint is not None or config.decode_threads is not None
-            recorder.setup = replace(
-                recorder.setup,
-                load_hint=self._paths.load_hint,
-                decode_threads=self._decode_threads,
-                split_because="as given" if given else "default",
-            )
         self.decoder: CudaDecoder
         self._prepared = False
         self._batches = 0
@@ -94,6 +86,13 @@ class CudaProducer:
             self.decoder = CudaDecoder(self.device.index, self._paths, threads=self._decode_threads)
             self.decoder.prime(images, self.stream.cuda_stream)
             self._max_images = images
+            given = self._config.load_hint is not None or self._config.decode_threads is not None
+            self._recorder.setup = replace(
+                self._recorder.setup,
+                load_hint=self._paths.load_hint,
+                decode_threads=self._decode_threads,
+                split_because="as given" if given else "default",
+            )
         return self.decoder
 
     def release(self) -> None:
@@ -115,7 +114,7 @@ class CudaProducer:
         self._prepare()
         with self._begin_batch(job, staged) as (arena, clock):
             clock.at("decode")
-            decoding = BatchDecoding(job, positions, staged, arena, self._fallback)
+            decoding = BatchDecoding(job, positions, staged, arena, self._fallback, clock)
             decoding.launch_kernels()
             decoding.decode_others(lambda: self._open_decoder(len(staged.items)))
             if decoding.entries:  # the cache keeps no damaged image
@@ -130,7 +129,9 @@ class CudaProducer:
 
             outputs = augment()
             if decoding.replace_damaged():  # rarely: so the GPU decodes while the CPU prepares the launches
+                clock.at("wait_for_gpu")
                 self.stream.synchronize()  # the workspace is still read
+                clock.at("augment")
                 outputs = augment()
             self._recorder.add({("decoded_by", name): count for name, count in decoding.decoded_by.items() if count})
         self._finish_batch(job, positions, planned, outputs)

@@ -2,7 +2,8 @@
 
 The consumer's time is its waits for batches plus its own work between them. If it hardly waits, the loader has no
 bottleneck. Otherwise the busiest group of threads, or the GPU, holds the bottleneck: its longest stage. If no group was
-busy for long, they waited for each other, and the loader must prefetch more batches.
+busy for long, they waited for each other, and the loader must prefetch more batches. But that does not help where the
+producer thread and the GPU work in turn: then the busier of these two holds the bottleneck.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MAX_STARTUP = 0.2
 _MIN_BUSY = 0.6
 
 _WORK = ("read", "parse", "plan", "decode", "augment", "targets", "finish")
-_GPU = ("wait_for_gpu", "gpu_decode", "gpu_augment")
+_GPU = ("copy", "wait_for_gpu", "gpu_decode", "gpu_augment")
 _PRODUCER = "the producer thread"
 _CONSUMER = ("wait_for_first_batch", "wait_for_data", "wait_for_consumer")
 
@@ -29,6 +30,7 @@ _CONSUMER = ("wait_for_first_batch", "wait_for_data", "wait_for_consumer")
 _LABELS = {
     "read": "reading",
     "parse": "parsing",
+    "copy": "copying",
     "plan": "planning",
     "decode": "decoding",
     "augment": "augmenting",
@@ -37,6 +39,8 @@ _LABELS = {
     "gpu_decode": "decoding",
     "gpu_augment": "augmenting",
 }
+# These decode by a call of the producer thread, which does some of it on the CPU.
+_NVIMGCODEC = {"gpu", "cpu", "cpu_fallback", "pillow"}
 
 
 def stages_of(device: str) -> tuple[str, ...]:
@@ -53,7 +57,8 @@ class RuntimeConfig:
         threads: worker threads. They read, parse and plan; on the CPU they also decode and augment.
         prefetch: batches in progress ahead of the consumer's batch.
         threads_because, prefetch_because: the reason for each number.
-        load_hint, decode_threads: how a GPU splits JPEG decoding, as in `Loader`; None on the CPU.
+        load_hint, decode_threads: how nvImageCodec splits JPEG decoding, as in `DecodeOptions`; None on the CPU, and on
+            a GPU until nvImageCodec decodes something.
         split_because: the reason for the split: "as given" or "default".
         sample: "image" or "clip".
         cpus: the CPUs that the threads are bound to; empty: they run on any. `threads_because` says why.
@@ -88,15 +93,15 @@ class Stats:
         samples, batches: number yielded.
         failed: samples that could not be read or decoded, and were skipped or replaced.
         begun: samples that were read, including prefetched batches that were never taken.
-        seconds: time per stage, summed over threads. "read": files, or cache look-ups. "parse": headers; on CUDA
-            also copies to pinned memory. "plan".
-            "decode". "augment": the kernels; on CUDA the time to queue them. "targets": boxes, masks and keypoints.
-            "finish": batch transforms and collating. "wait_for_first_batch" and "wait_for_data": the consumer waited
-            for an iteration's first batch, or for a later one. "wait_for_consumer": the consumer worked between two
-            batches. On CUDA also "wait_for_gpu": the producer thread waited until the GPU had finished a batch; and
-            "gpu_decode" and "gpu_augment": time on the producer's stream, measured by CUDA events and read some batches
-            later. During a profile each batch is measured; else the first four and one in sixteen, and the others count
-            as the last one measured.
+        seconds: time per stage, summed over threads. "read": files, or cache look-ups. "parse": headers. "plan".
+            "decode". "augment": the kernels. "targets": boxes, masks and keypoints. "finish": batch transforms and
+            collating. "wait_for_first_batch" and "wait_for_data": the consumer waited for an iteration's first batch,
+            or for a later one. "wait_for_consumer": the consumer worked between two batches. On CUDA "decode" and
+            "augment" queue the GPU's work, and "decode" also decodes on the CPU. There are also "copy": input to pinned
+            memory; "wait_for_gpu": the producer thread waited for the GPU's work on a batch; "gpu_decode" and
+            "gpu_augment": time on the producer's stream, measured by CUDA events and read some batches later. During a
+            profile each batch is measured; else the first four and one in sixteen, and the others count as the last one
+            measured.
         decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "kernels": our CUDA kernels.
             "gpu": nvImageCodec, by the hardware engine or its CUDA kernels. "cpu_fallback": JPEGs and clips that the
             GPU could not decode and the CPU did. "pillow". "cache": decoded in an earlier epoch. "source": the source
@@ -171,7 +176,7 @@ def _groups(stats: Stats) -> list[_Group]:
         return [_Group(name, threads, _WORK)]
     decodes = stats.setup.sample == "clip"  # with FFmpeg; the producer thread decodes images
     return [
-        _Group(name, threads, ("read", "parse", "plan", *(["decode"] if decodes else []), "targets")),
+        _Group(name, threads, ("read", "parse", "copy", "plan", *(["decode"] if decodes else []), "targets")),
         _Group(_PRODUCER, 1, ("augment", "finish") if decodes else ("decode", "augment", "finish")),
         _Group("the GPU", 1, ("gpu_decode", "gpu_augment")),
     ]
@@ -195,8 +200,11 @@ def find_bottleneck(stats: Stats) -> str:
         requests = sum(stats.ready)
         ready = f"a batch was ready for {1 - stats.ready[0] / requests:.0%} of requests; " if requests else ""
         return f"none ({ready}{waited})"
-    group = max(_groups(stats), key=lambda group: group.busy(stats))
-    if group.busy(stats) < _MIN_BUSY:
+    groups = _groups(stats)
+    group = max(groups, key=lambda group: group.busy(stats))
+    if group.busy(stats) < _MIN_BUSY and _share_in_turn(stats) >= _MIN_BUSY:
+        group = max(groups[1:], key=lambda group: group.busy(stats))
+    elif group.busy(stats) < _MIN_BUSY:
         ahead = f"{stats.setup.prefetch} batch{'es' * (stats.setup.prefetch > 1)} ahead"
         verb = "was" if group.threads == 1 else "were"
         return f"prefetch (with {ahead}, {group.name} {verb} busy only {group.busy(stats):.0%} of the time; {waited})"
@@ -204,7 +212,19 @@ def find_bottleneck(stats: Stats) -> str:
     share = stats.seconds[stage] / (group.threads * total)
     cost = f"{_duration(stats.seconds[stage] / max(stats.begun, 1))} per {stats.setup.sample} on {group.name}"
     whose = "its" if group.threads == 1 else "their"
-    return f"{_LABELS[stage]} ({cost}, {share:.0%} of {whose} time; {waited})"
+    return f"{_label(stats, group, stage)} ({cost}, {share:.0%} of {whose} time; {waited})"
+
+
+def _share_in_turn(stats: Stats) -> float:
+    """The share of the consumer's time that the producer thread worked or waited for the GPU; 0 on the CPU."""
+    worked = sum(group.busy(stats) for group in _groups(stats) if group.name == _PRODUCER)
+    return worked + stats.seconds.get("wait_for_gpu", 0.0) / _total_seconds(stats)
+
+
+def _label(stats: Stats, group: _Group, stage: str) -> str:
+    """The producer thread only launches kernels, unless nvImageCodec decodes there."""
+    launches = stage == "augment" or (stage == "decode" and not _NVIMGCODEC & stats.decoded_by.keys())
+    return "launching" if group.name == _PRODUCER and launches else _LABELS[stage]
 
 
 def _table(stats: Stats) -> Iterator[str]:

@@ -24,6 +24,7 @@ _MAX_PENDING = 1000
 _ACTIVITIES: dict[str | None, str] = {
     "read": "reading",
     "parse": "reading",
+    "copy": "reading",
     "decode": "decoding",
     "augment": "decoding",
     "targets": "moving the targets of",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from cuaug import DecodeOptions
 from cuaug.pipeline import cuda_producer
 from cuaug.profiling.timeline import chrome_trace
+from tests.codec.jpeg_crops import jpeg
 from tests.dry_run import CHAIN
+from tests.loader.pictures import Bytes
 from tests.loader.test_profile import check_trace
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
 
@@ -68,6 +71,24 @@ def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch)
     assert stats.seconds["gpu_decode"] > 0 and stats.seconds["gpu_augment"] > 0
     assert stats.decoded_by == {"cpu": 3 * 31, "pillow": 3 * 6}
     assert "the producer thread" in str(stats) and "the GPU" in str(stats)
+
+
+@pytest.mark.parametrize("cache", [None, "decoded"])
+def test_waiting_for_our_kernels_is_no_work(loader_on, fake, monkeypatch, cache):
+    """The producer thread waits for each batch's statuses: "augment" and "decode" leave that out."""
+    during: list[list[str]] = []
+    wait = FakeEvent.synchronize
+
+    def recorded(self: FakeEvent) -> None:
+        during.append(list(fake.torch.ranges.open.get(threading.get_ident(), [])))
+        wait(self)
+
+    loader = loader_on(True, Bytes(*[jpeg(60, 80)] * 8), CHAIN, batch_size=4, cache=cache)
+    monkeypatch.setattr(FakeEvent, "synchronize", recorded)
+    with loader.profile():
+        list(loader)
+    assert loader.stats().decoded_by == {"kernels": 8}
+    assert during == [["cuaug wait_for_gpu"]] * 5, "two for each batch, and one as the profile begins"
 
 
 def test_few_batches_record_events_with_timing_unless_a_profile_runs(loader_on, image_files, monkeypatch):

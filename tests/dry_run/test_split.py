@@ -6,7 +6,9 @@ import pytest
 
 from cuaug import DecodeOptions
 from cuaug.errors import LoaderError
+from tests.codec.jpeg_crops import jpeg
 from tests.dry_run import CHAIN
+from tests.loader.pictures import Bytes
 from tests.support.fake_cuda import FakeDecoder
 
 
@@ -20,7 +22,16 @@ def test_a_given_split_is_the_same_in_every_run(loader_on, image_files, options,
     assert FakeDecoder.created == [want] * 2
     loader = loader_on(True, image_files, CHAIN, batch_size=8, decode=DecodeOptions(**options))
     because = "as given" if options else "default"
+    assert "load_hint" not in str(loader.stats())
+    list(loader)
     assert f"load_hint={want[0]:g}, decode_threads={want[1]} ({because})" in str(loader.stats())
+
+
+def test_the_report_has_no_split_where_our_kernels_decode(loader_on):
+    files = Bytes(*[jpeg(60, 80)] * 8)
+    loader = loader_on(True, files, CHAIN, batch_size=4, decode=DecodeOptions(load_hint=0.5))
+    list(loader)
+    assert loader.stats().decoded_by == {"kernels": 8} and "load_hint" not in str(loader.stats())
 
 
 def test_half_of_the_threads_decode_by_default(loader_on, image_files):

@@ -35,6 +35,11 @@ def make_stats(device: str = "cpu", threads: int = 2, ready: tuple[int, ...] = (
     )
 
 
+def by_kernels(stats: Stats) -> Stats:
+    """The same, if our CUDA kernels decode all JPEGs and some pixels come from a cache."""
+    return replace(stats, decoded_by={"kernels": 900, "cache": 100})
+
+
 CONSUMER = {"wait_for_first_batch": 0.1, "wait_for_data": 0.5, "wait_for_consumer": 0.4}
 
 
@@ -85,8 +90,24 @@ def test_samples_of_videos_are_clips():
             "augmenting (550 us per image on the GPU, 55% of its time; the consumer waited 60%)",
         ),
         (
-            make_stats("cuda", 4, **CONSUMER, read=1.0, decode=0.3, wait_for_gpu=0.7, gpu_decode=0.4),
+            make_stats("cuda", 4, **CONSUMER, read=1.0, decode=0.3, wait_for_gpu=0.1, gpu_decode=0.4),
             "prefetch (with 2 batches ahead, the GPU was busy only 40% of the time; the consumer waited 60%)",
+        ),
+        (  # they work in turn: prefetching more would not help
+            make_stats("cuda", 4, **CONSUMER, read=2.3, decode=0.3, augment=0.1, wait_for_gpu=0.5, gpu_decode=0.55),
+            "decoding (550 us per image on the GPU, 55% of its time; the consumer waited 60%)",
+        ),
+        (
+            make_stats("cuda", 4, **CONSUMER, read=1.0, decode=0.2, augment=0.35, wait_for_gpu=0.4, gpu_decode=0.5),
+            "launching (350 us per image on the producer thread, 35% of its time; the consumer waited 60%)",
+        ),
+        (
+            by_kernels(make_stats("cuda", 4, **CONSUMER, read=1.0, decode=0.6, augment=0.3, gpu_decode=0.8)),
+            "launching (600 us per image on the producer thread, 60% of its time; the consumer waited 60%)",
+        ),
+        (
+            by_kernels(make_stats("cuda", 4, **CONSUMER, read=1.0, copy=2.8, decode=0.2, gpu_decode=0.4)),
+            "copying (2.8 ms per image on 4 threads, 70% of their time; the consumer waited 60%)",
         ),
         (replace(make_stats(), batches=0, samples=0), "unknown (no batch was taken)"),
     ],
