@@ -52,10 +52,13 @@ class PathResolver:
         file: the list or table, for errors.
         root: the folder, or a URL; None: the folder of `file`.
         allow_outside: also accept paths outside the folder.
+        argument: the source's name of `root`, for errors.
     """
 
-    def __init__(self, file: str, root: str | os.PathLike[str] | None, *, allow_outside: bool = False) -> None:
-        self._file, self._allow_outside = file, allow_outside
+    def __init__(
+        self, file: str, root: str | os.PathLike[str] | None, *, allow_outside: bool = False, argument: str = "root"
+    ) -> None:
+        self._file, self._allow_outside, self._argument = file, allow_outside, argument
         self._root = os.path.join(os.path.dirname(file) if root is None else os.fspath(root), "")
         self._absolute_root = "" if is_url(self._root) else os.path.join(os.path.abspath(self._root), "")
 
@@ -68,8 +71,8 @@ class PathResolver:
         joined = self.join(path)
         if not self._allow_outside and (path.startswith("/") or ".." in path) and self._leads_out(path, joined):
             raise SourceError(
-                f"{self._file!r}: the path {path!r:.200} leads out of {self._root or './'!r}: give root=, such as "
-                "root='/' for absolute paths, or allow_outside=True if you trust the file"
+                f"{self._file!r}: the path {path!r:.200} leads out of {self._root or './'!r}: give {self._argument}=, "
+                f"such as {self._argument}='/' for absolute paths, or allow_outside=True if you trust the file"
             )
         return joined
 

@@ -14,6 +14,17 @@ from cuaug.errors import DecodeError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes, check_pixels
 from cuaug.remote import urls as _urls
 from cuaug.sources._bytes import read_metadata
+from cuaug.sources._coco_fields import (
+    Record,
+    check_references,
+    file_name,
+    integers,
+    keypoints,
+    numbers,
+    read_ids,
+    records,
+    values,
+)
 from cuaug.sources._coco_masks import draw
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint
 from cuaug.sources._repr import ReprMixin
@@ -38,7 +49,7 @@ class Coco(ReprMixin):
     | "area" | (K,) | float32 | square pixels |
     | "iscrowd" | (K,) | int64 | 0 or 1 |
     | "annotation_id" | (K,) | int64 | |
-    | "image_id" | a number | int | |
+    | "image_id" | a number | int | text, if the file's image ids are |
     | "keypoints" | (K, P, 3) | float32 | x, y, COCO's v; only if the file has keypoints |
     | "masks" | (K, H, W) | uint8 | only with `masks=True` |
 
@@ -47,14 +58,18 @@ class Coco(ReprMixin):
 
     The file is read once, into arrays that processes share and that pickle fast. An image of another size than the file
     states is a DecodeError. If this affects exactly the images with an EXIF rotation, the annotations ignore EXIF: use
-    `Loader(..., apply_exif=False)`.
+    `Loader(..., decode=cuaug.DecodeOptions(apply_exif=False))`.
+
+    LVIS's images have no `file_name`, but a `coco_url` that ends in "train2017/000000000009.jpg": `images` is then the
+    folder of train2017.
 
     Args:
         images: directory that contains all images, or a URL as in `Files`. None: where the first image is found, of
-            the file's folder, "images" in it, and "../train2017" for a file whose name ends in "_train2017.json".
+            the file's folder, "images" in it, "../train2017" for a file whose name ends in "_train2017.json", and the
+            folder of a folder "annotations".
         annotations: the JSON file.
         masks: decode segmentations (polygons and both kinds of RLE), as pycocotools does.
-        contiguous: make labels 0, 1, ... instead of category ids.
+        contiguous: make labels 0, 1, ... instead of category ids; needed where these are text.
         keep_crowds: keep crowd instances (iscrowd), whose one box or mask covers many objects.
         keep_empty: keep images without instances.
         allow_outside: accept file names that lead out of `images`: absolute paths and "..".
@@ -66,8 +81,8 @@ class Coco(ReprMixin):
         max_bytes: limit on all masks of one image together, one byte per pixel and instance; also on one URL.
 
     Raises:
-        LoaderError: the file cannot be read or is no COCO file, or refers to missing images or categories; or a file
-            name leads out of `images`.
+        LoaderError: the file cannot be read or is no COCO file (the error names the field), or refers to missing
+            images or categories; or a file name leads out of `images`.
     """
 
     max_pixels = DEFAULT_MAX_PIXELS
@@ -88,15 +103,16 @@ class Coco(ReprMixin):
         path = os.fspath(annotations)
         data = _read_json(path)
         try:
-            self.categories = {c["id"]: c["name"] for c in sorted(data["categories"], key=lambda c: c["id"])}
+            self.categories = self._categories(records(data, "categories"))
             self.classes = list(self.categories.values()) if contiguous else None
-            self._store(data["images"], data["annotations"], keep_crowds, keep_empty, path)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise SourceError(f"{path!r} is no COCO instances file: {type(error).__name__}: {error}") from error
+            self._store(records(data, "images"), records(data, "annotations"), keep_crowds, keep_empty, path)
+        except ValueError as error:
+            raise SourceError(f"{path!r} is no COCO instances file: {error}") from error
         if len(self) == 0:
             raise SourceError(f"{path!r} has no images" + ("" if keep_empty else " with instances"))
         self.images = _find_images(path, self._names[0]) if images is None else os.fspath(images)
-        resolve = PathResolver(path, self.images, allow_outside=allow_outside)
+        _check_folder(self.images, self._names[0])
+        resolve = PathResolver(path, self.images, allow_outside=allow_outside, argument="images")
         urls = [path for path in map(resolve, self._names) if _urls.is_url(path)]
         self._has_urls = bool(urls)
         if urls:
@@ -107,15 +123,25 @@ class Coco(ReprMixin):
         """The file alone, with the images where COCO's layout has them."""
         return cls(None, annotations)
 
-    def _store(self, images: list[Any], annotations: list[Any], keep_crowds: bool, keep_empty: bool, path: str) -> None:
-        image_index = {image["id"]: i for i, image in enumerate(images)}
-        if len(image_index) != len(images):
-            raise ValueError("two images have the same id")
+    def _categories(self, categories: list[Record]) -> dict[Any, Any]:
+        names = values(categories, "categories", "name")
+        found = dict(sorted(zip(read_ids(categories, "categories"), names, strict=True), key=lambda pair: pair[0]))
+        text = next((i for i in found if isinstance(i, str)), None)
+        if text is not None and not self.contiguous:
+            raise ValueError(f"category_id is text, such as {text!r:.100}: contiguous=True makes labels 0, 1, ...")
+        return found
+
+    def _store(
+        self, images: list[Record], annotations: list[Record], keep_crowds: bool, keep_empty: bool, path: str
+    ) -> None:
+        image_ids = read_ids(images, "images")
+        image_index = {image_id: i for i, image_id in enumerate(image_ids)}
         annotations = [a for a in annotations if keep_crowds or not a.get("iscrowd", 0)]
+        for field in ("id", "image_id", "category_id"):
+            values(annotations, "annotations", field)
         for a in annotations:
-            if a["image_id"] not in image_index or a["category_id"] not in self.categories:
-                raise ValueError(f"annotation {a['id']} refers to a missing image or category: {a!r:.200}")
-            if len(a.get("bbox") or ()) != 4:
+            check_references(a, image_index, self.categories)
+            if not isinstance(a.get("bbox"), list) or len(a["bbox"]) != 4:
                 raise ValueError(f"annotation {a['id']} has no bbox of 4 numbers: {a.get('bbox')!r:.100}")
         owner = np.array([image_index[a["image_id"]] for a in annotations], dtype=np.int64)
         count = np.bincount(owner, minlength=len(images))
@@ -124,9 +150,9 @@ class Coco(ReprMixin):
         annotations = [annotations[i] for i in order.tolist()]
         # Image i owns annotations _begin[i] to _begin[i + 1]. Images left out have none.
         self._begin = np.append(0, np.cumsum(count[kept]))
-        self._store_images([images[i] for i in kept.tolist()])
+        self._store_images([images[i] for i in kept.tolist()], [image_ids[i] for i in kept.tolist()])
         with np.errstate(over="ignore"):  # overflow becomes infinite, which is refused below
-            self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
+            self._columns = _columns(annotations, list(self.categories) if self.contiguous else None)
         self._invalid = self._find_invalid(path, annotations)
         # As bytes: every forked process would end up with its own copy of a million lists.
         segments = [a.get("segmentation") or [] for a in annotations] if self.masks else []
@@ -134,19 +160,19 @@ class Coco(ReprMixin):
         self._segment_ends = np.cumsum([0, *map(len, packed)])
         self._segment_bytes = np.frombuffer(b"".join(packed), dtype=np.uint8)
 
-    def _store_images(self, images: list[Any]) -> None:
-        self._names = [image["file_name"] for image in images]
-        sizes = [(image["height"] or 0, image["width"] or 0) for image in images]  # null: unknown
-        self._sizes = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+    def _store_images(self, images: list[Record], ids: list[Any]) -> None:
+        self._names = [file_name(image) for image in images]
+        # Missing or null: unknown.
+        sides = [integers([image.get(s) or 0 for image in images], f"the images' {s}") for s in ("height", "width")]
+        self._sizes = np.array(sides, dtype=np.int64).T
         for name, size in zip(self._names, self._sizes.tolist(), strict=True):
-            if not isinstance(name, str) or min(size) < 0:
-                raise ValueError(
-                    f"the image {name!r} is {size[0]} x {size[1]}: a name must be text, and a size 0 or more"
-                )
+            if min(size) < 0:
+                raise ValueError(f"the image {name!r} is {size[0]} x {size[1]}: a size must be 0 or more")
         if self.masks and (self._sizes == 0).any():
             sizeless = self._names[int(np.argmin(self._sizes.min(axis=1)))]
             raise ValueError(f"masks need the size of {sizeless!r}, but its height or width is 0 or null")
-        self._ids = np.array([image["id"] for image in images], dtype=np.int64)
+        is_text = bool(ids) and isinstance(ids[0], str)
+        self._ids: list[str] | NDArray[np.int64] = ids if is_text else np.array(ids, dtype=np.int64)
 
     def _find_invalid(self, path: str, annotations: list[Any]) -> dict[int, str]:
         """What is invalid, by image. It costs that image alone, when it is read; the log tells now."""
@@ -202,7 +228,8 @@ class Coco(ReprMixin):
             raise DecodeError(self._invalid[index])
         rows = slice(self._begin[index], self._begin[index + 1])
         label: dict[str, Any] = {name: values[rows].copy() for name, values in self._columns.items()}
-        label["image_id"] = int(self._ids[index])
+        image_id = self._ids[index]
+        label["image_id"] = image_id if isinstance(image_id, str) else int(image_id)
         if self.masks:
             label["masks"] = self._masks(rows, *self._sizes[index].tolist())
         return label
@@ -248,6 +275,8 @@ def _find_images(annotations: str, name: str) -> str:
         return folder
     split = os.path.splitext(file)[0].rpartition("_")[2]
     candidates = [folder, os.path.join(folder, "images"), os.path.join(folder, os.pardir, split)]
+    if os.path.basename(os.path.abspath(folder)) == "annotations":  # beside train2017, which LVIS's names begin with
+        candidates.append(os.path.join(folder, os.pardir))
     for candidate in candidates:
         if os.path.isfile(os.path.join(candidate, name)):
             return candidate
@@ -256,6 +285,15 @@ def _find_images(annotations: str, name: str) -> str:
         f"{annotations!r} names the image {name!r:.200}, which is in none of {shown}: name the folder, "
         f"cuaug.sources.Coco(images, {annotations!r})"
     )
+
+
+def _check_folder(images: str, name: str) -> None:
+    """Refuses coco/train2017 where the names begin with train2017/."""
+    base = os.path.basename(name)
+    file = os.path.abspath(os.path.join(images, base))
+    if file.endswith(f"/{name}") and os.path.isfile(file) and not os.path.isfile(os.path.join(images, name)):
+        root = file.removesuffix(f"/{name}")
+        raise SourceError(f"images: {images!r} has no {name!r}, but {base!r}: give {root!r}")
 
 
 def _read_json(path: str) -> dict[str, Any]:
@@ -271,21 +309,24 @@ def _read_json(path: str) -> dict[str, Any]:
     return data
 
 
-def _columns(annotations: list[Any], categories: NDArray[np.int64] | None) -> Arrays:
-    boxes = np.array([a["bbox"] for a in annotations], dtype=np.float64).reshape(len(annotations), 4)
+def _columns(annotations: list[Record], category_ids: list[Any] | None) -> Arrays:
+    """Args: category_ids: labels are indices into these; None: the file's."""
+    boxes = numbers([a["bbox"] for a in annotations], "bbox", np.float64).reshape(len(annotations), 4)
     boxes[:, 2:] += boxes[:, :2]
-    labels = np.array([a["category_id"] for a in annotations], dtype=np.int64)
+    labels = [a["category_id"] for a in annotations]
+    if category_ids is not None:
+        label_of = {category_id: label for label, category_id in enumerate(category_ids)}
+        labels = [label_of[category_id] for category_id in labels]
+    ids = integers([a["id"] for a in annotations], "the annotations' id", remedy=": number the annotations")
     columns: Arrays = {
         "boxes": boxes.astype(np.float32),
-        "labels": labels if categories is None else np.searchsorted(categories, labels),
-        "area": np.array([a.get("area") or 0.0 for a in annotations], dtype=np.float32),
-        "iscrowd": np.array([a.get("iscrowd") or 0 for a in annotations], dtype=np.int64),
-        "annotation_id": np.array([a["id"] for a in annotations], dtype=np.int64),
+        "labels": np.array(labels, dtype=np.int64),
+        "area": numbers([a.get("area") or 0.0 for a in annotations], "area", np.float32),
+        "iscrowd": numbers([a.get("iscrowd") or 0 for a in annotations], "iscrowd", np.int64),
+        "annotation_id": np.array(ids, dtype=np.int64),
     }
-    count = max((len(a.get("keypoints") or ()) // 3 for a in annotations), default=0)
-    if count:
-        none = [0] * (3 * count)
-        points = np.array([a.get("keypoints") or none for a in annotations], dtype=np.float32).reshape(-1, count, 3)
+    points = keypoints(annotations)
+    if points is not None:
         points[..., :2] += 0.5
         columns["keypoints"] = points * (points[..., 2:] > 0)
     return columns

@@ -167,9 +167,9 @@ def bad_annotation(**changes: Any) -> dict[str, Any]:
             "annotation 1 refers to a missing image or category",
         ),
         ({"annotations": [{"id": 1, "image_id": 5, "category_id": 3}]}, "annotation 1 has no bbox of 4 numbers: None"),
-        ({"images": [{"id": 1}]}, "no COCO instances file: KeyError: 'file_name'"),
-        ({"images": [{"id": 1}, {"id": 1}]}, "two images have the same id"),
-        ({"categories": 3}, "no COCO instances file: TypeError"),
+        ({"images": [{"id": 1}]}, "no COCO instances file: the image 1 has no 'file_name'"),
+        ({"images": [{"id": 1}, {"id": 1}]}, "two images have the id 1"),
+        ({"categories": 3}, "no COCO instances file: 'categories' must be a list of objects, not 3"),
         (
             {"annotations": [bad_annotation(bbox=[1, 2, 3, 4, 5])] * 4},
             r"annotation 8 has no bbox of 4 numbers: .*4, 5\]",
