@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this folder is t
 
 import gpu_feeds
 import report
+from peers.dali import DaliOnGpu
 
 from cuaug.devices import specialize
 from cuaug.devices.kernel_loading import kernels
@@ -34,7 +35,7 @@ def main() -> None:
     report.PYTHON += [str(Path(__file__).resolve())]
     with install():
         specialize._kernel = kernel_for_chain
-        gpu_feeds.Dali.device = "cpu"
+        gpu_feeds.Dali.device = DaliOnGpu.device = "cpu"
         if sys.argv[1] == "-m":
             sys.argv[:] = sys.argv[2:]
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -14,7 +14,7 @@
 #   4 decode       decoder paths on mixed files; the decoder alone; the loader by load_hint
 #   5 kernels      the fused kernels beside a device copy; batches beside Kornia and torchvision; Python's time
 #   6 end-to-end   files to batches, beside torchvision, Kornia and DALI, each in a process of its own
-#   7 training     a ResNet-50 step from memory and from the loader
+#   7 training     a ResNet-50 step from memory, from cuaug in its variants, and from DALI
 #   8 memory       a loader while GPU memory is scarce
 #   9 ncu          the kernels under Nsight Compute
 #  10 clips        clips of videos on the GPU and on the CPU, and the conversion of YUV alone

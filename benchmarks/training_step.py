@@ -1,7 +1,10 @@
 """How much a loader slows training: a step on batches from memory, and the same step with loaders.
 
-With a GPU: ResNet-50 (defined below, without torchvision) in mixed precision, with batches from cuaug on the GPU,
-and from cuaug on the CPU. There is no plot, which needs matplotlib.
+With a GPU: ResNet-50 (defined below, without torchvision) in mixed precision, with batches from cuaug on the GPU (as it
+is; with JPEGs in the GPU's memory; with nvImageCodec), from cuaug on the CPU, and from DALI on the GPU. There is no
+plot, which needs matplotlib.
+
+A contender that is not installed is left out, and the result says why.
 
 Without a GPU: a small convolutional network on the CPU, with batches from cuaug and its peers. The step and the loader
 share the same cores, so the slowdown shows a loader's processor time; no loader can reach the step from memory.
@@ -23,10 +26,13 @@ from typing import Any, ClassVar
 
 import torch
 from peers import CONTENDERS, Contender, Task
+from peers.dali import DaliOnGpu
 from peers.ours import Cuaug
 from report import Bar, bar_plot, circumstances, gpu_circumstances, spread, write_json
 from suites import prepare
 from torch import Tensor, nn
+
+import cuaug
 
 CLASSES = 1000
 MEMORY = "in memory"
@@ -121,9 +127,30 @@ class CuaugOnGpu(Cuaug):
     device = "cuda"
 
 
+class CuaugInGpuMemory(CuaugOnGpu):
+    """Its JPEGs are in the GPU's memory, encoded, before the first step."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task, cache=cuaug.EncodedCache(8 << 30, on_device=True))
+        for _ in self.epoch():
+            pass
+
+
+class CuaugByNvimgcodec(CuaugOnGpu):
+    def __init__(self, task: Task) -> None:
+        super().__init__(task, decode=cuaug.DecodeOptions(decoder="nvimgcodec"))
+
+
 def contenders_on(device: str) -> dict[str, type[Contender]]:
     if device == "cuda":
-        return {MEMORY: InGpuMemory, "cuaug, CUDA": CuaugOnGpu, "cuaug, CPU": Cuaug}
+        return {
+            MEMORY: InGpuMemory,
+            "cuaug, CUDA": CuaugOnGpu,
+            "cuaug, CUDA, cached": CuaugInGpuMemory,
+            "cuaug, CUDA, nvimgcodec": CuaugByNvimgcodec,
+            "cuaug, CPU": Cuaug,
+            "DALI, CUDA": DaliOnGpu,
+        }
     return {MEMORY: InMemory} | {name: CONTENDERS[name] for name in ("cuaug", "dali", "pillow", "opencv")}
 
 
@@ -174,6 +201,11 @@ def measure(
                 line = ", ".join(f"{name} {1e3 * values[-1]:.0f}" for name, values in times.items())
                 print(f"  {repetition}/{repetitions}: ms per step: {line}", flush=True)
         feeds.clear()
+        decoded_by = {
+            name: contender.loader.stats().decoded_by
+            for name, contender in contenders.items()
+            if isinstance(contender, Cuaug)
+        }
     finally:
         for contender in contenders.values():
             contender.close()
@@ -183,6 +215,8 @@ def measure(
         rates = [task.batch_size / value for value in values]
         rows[name] = {"ms": spread([1e3 * value for value in values]), "slower_percent": spread(slower)}
         rows[name]["images_per_second"] = spread(rates)
+        if name in decoded_by:
+            rows[name]["decoded_by"] = decoded_by[name]
     return rows
 
 
@@ -205,7 +239,7 @@ def main() -> None:
 
     result: dict[str, Any]
     if cuda:
-        result = gpu_circumstances([])
+        result = gpu_circumstances([DaliOnGpu.package, "nvidia-dali-cuda130"])
     else:
         result = circumstances(["torch", "cuaug", CONTENDERS["dali"].package, "pillow"]) | {"device": "cpu"}
     result["settings"] = {"threads": args.threads, "batch_size": batch_size, "steps": steps}
@@ -221,14 +255,17 @@ def main() -> None:
         task = Task(samples, batch_size, args.size, args.threads)
     else:
         task = prepare(args.data, "500x375", batch_size, args.threads, None)
-    rows = result["step"] = measure(
-        task, contenders_on(args.device), args.device, trainer(args.device, args.width), args.repetitions, steps
-    )
-    print(f"  {'':14}{'ms per step':>12}{'images/s':>10}{'slower by':>11}{'min - max':>17}")
+    kinds = contenders_on(args.device)
+    result["left_out"] = {name: reason for name, kind in kinds.items() if (reason := kind.missing())}
+    for name, reason in result["left_out"].items():
+        print(f"  {name} is left out: {reason}", flush=True)
+        del kinds[name]
+    rows = result["step"] = measure(task, kinds, args.device, trainer(args.device, args.width), args.repetitions, steps)
+    print(f"  {'':24}{'ms per step':>12}{'images/s':>10}{'slower by':>11}{'min - max':>17}")
     for name, row in rows.items():
         slower = row["slower_percent"]
         print(
-            f"  {name:14}{row['ms']['median']:12.1f}{row['images_per_second']['median']:10.0f}"
+            f"  {name:24}{row['ms']['median']:12.1f}{row['images_per_second']['median']:10.0f}"
             f"{slower['median']:10.1f}%{slower['min']:9.1f} -{slower['max']:5.1f}%"
         )
     if args.out:

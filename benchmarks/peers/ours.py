@@ -34,7 +34,7 @@ class Cuaug(Contender):
     name, package, module = "cuaug", "cuaug", "cuaug"
     device: ClassVar[str] = "cpu"
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, **options: Any) -> None:
         super().__init__(task)
         import cuaug
 
@@ -47,6 +47,7 @@ class Cuaug(Contender):
             last_batch="drop",
             device=self.device,
             threads=task.threads,
+            **options,
         )
 
     def epoch(self) -> Iterator[Batch]:
