@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.extras import require_module
+from cuaug.codec.sei import hide_sei
 from cuaug.codec.video_index import VideoIndex, demux_packets, open_container, video_stream
 from cuaug.codec.yuv import FORMATS, VideoFrame
 from cuaug.errors import DecodeError
@@ -21,6 +23,9 @@ _per_thread = threading.local()
 _SKIPPING_CODECS = frozenset({"h264", "hevc", "mpeg4"})
 # Decoders that report an error for a damaged packet, and give its frame all the same, without a mark.
 _INCOMPLETE_FRAMES = frozenset({"mpeg1video", "mpeg2video"})
+# Containers without an index: FFmpeg seeks by decoding timestamps, to packets of any frame.
+_SEEK_BY_DTS = frozenset({"mpegts", "mpeg"})
+_MAX_REORDERING = 16  # frames that a decoder holds back at most: H.264's and HEVC's limit
 _FAR = 1 << 40  # in units of any time base: longer than a video
 # FFmpeg's AVColorSpace -> the matrix; without a tag BT.601, as libswscale takes it.
 _MATRICES = {1: "bt709", 2: "bt601", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020"}
@@ -114,7 +119,8 @@ class _Decoding:
 
     Decoders report an error for each packet that they cannot decode as a whole. After an open group of pictures they
     also report the absence of frames that nobody needs. So a packet with an error is doubtful until its frame comes
-    out, and no frame of that run counts while one is.
+    out, and no frame of that run counts while one is. They report SEI that they cannot read as well: a run that fails
+    is repeated without the SEI of the packets with errors, so that damage to pictures alone remains.
 
     Attributes:
         found: results of `take` for the wanted frames, by timestamp.
@@ -134,6 +140,8 @@ class _Decoding:
         self._errors_are_final = index.codec in _INCOMPLETE_FRAMES
         self._last_pts = self._last_sent = int(index.pts[0])
         self._doubtful: set[int] = set()
+        self._without_sei: set[int] = set()
+        self._seeks_by_dts = container.format.name in _SEEK_BY_DTS
         self._error = require_module("av", "video").FFmpegError
         self.found: dict[int, Any] = {}
 
@@ -169,6 +177,11 @@ class _Decoding:
 
     def _decode_from(self, key: int) -> bool:
         """Decodes from a key frame on, or from the beginning for -1; whether wanted frames came out."""
+        before = len(self._without_sei)
+        return self._try_from(key) or (len(self._without_sei) > before and self._try_from(key))
+
+    def _try_from(self, key: int) -> bool:
+        """As `_decode_from`, once."""
         first, frames = len(self.found), self._frames(key)
         for frame in frames:
             next_wanted = self._wanted[len(self.found)]
@@ -181,25 +194,56 @@ class _Decoding:
         if self._doubtful:
             end = max(self._doubtful)
             next((frame for frame in frames if frame.pts > end), None)  # frames come out in the order of presentation
+            self._doubtful = {pts for pts in self._doubtful if pts <= end}  # packets sent since change no frame before
         if self._doubtful:
-            self._last_pts = min(self._doubtful)
             for pts in self._wanted[first : len(self.found)]:
                 del self.found[pts]
+        if len(self.found) == first:
+            place = min(self._doubtful or {self._wanted[first]})
+            if self._without_sei:  # the rest of the run may hold more of them
+                with contextlib.suppress(self._error):
+                    for _ in frames:
+                        pass
+            self._last_pts = place
         return len(self.found) > first
 
     def _beginning(self) -> int:
         """A timestamp to seek to: the first packet follows."""
-        if "mov" in self._container.format.name:  # frames that an edit list leaves out have any timestamp
+        # Frames that an edit list leaves out have any timestamp. Packets are decoded before the first frame is shown.
+        if self._seeks_by_dts or "mov" in self._container.format.name:
             return -_FAR
         return min(int(self._index.pts[0]), 0)  # other containers cannot seek beyond the file's frames
 
-    def _frames(self, key: int) -> Iterator[Any]:
-        """Frames from a key frame on, in the order of presentation; fills `_doubtful`."""
-        context, wanted, self._doubtful = self._stream.codec_context, set(self._wanted), set()
-        start = int(self._index.keys[key]) if key >= 0 else self._beginning()
-        self._container.seek(start, stream=self._stream)
-        unsent, self._last_sent = wanted - self.found.keys(), start
+    def _packets(self, key: int) -> Iterator[Any]:
+        """The packets from a key frame on, or from the beginning for -1; none where the seek leads too far."""
+        start = target = int(self._index.keys[key]) if key >= 0 else self._beginning()
+        if by_dts := key >= 0 and self._seeks_by_dts:
+            number = int(np.searchsorted(self._index.pts, start)) - _MAX_REORDERING
+            target = int(self._index.pts[number]) if number > 0 else self._beginning()
+        self._container.seek(target, stream=self._stream)
         for packet in demux_packets(self._container, self._stream):
+            if by_dts and packet.pts != start:
+                if packet.dts is None or packet.dts > start:
+                    return
+                continue
+            by_dts = False
+            yield packet
+
+    def _sound_from(self, key: int) -> int:
+        """The timestamp from which errors count.
+
+        Before a key frame an open group of pictures may show frames that refer to frames before the group. A file may
+        begin with such a group: nobody can decode these frames, nor does anybody need them unless they are wanted.
+        """
+        keys, next_wanted = self._index.keys, self._wanted[len(self.found)]
+        return min(int(keys[max(key, 0)]), next_wanted) if len(keys) else -_FAR
+
+    def _frames(self, key: int) -> Iterator[Any]:
+        """Frames from a key frame on, in the order of presentation; fills `_doubtful` and `_without_sei`."""
+        context, wanted, self._doubtful = self._stream.codec_context, set(self._wanted), set()
+        unsent, sound_from = wanted - self.found.keys(), self._sound_from(key)
+        self._last_sent = int(self._index.keys[key]) if key >= 0 else -_FAR
+        for packet in self._packets(key):
             # After the last wanted packet the decoder gives the frames that it holds back; no other packet is needed.
             # One without a timestamp may still belong to the last frame.
             drains = not unsent and packet.pts is not None
@@ -207,16 +251,22 @@ class _Decoding:
             if packet.pts is not None and not packet.is_discard:
                 unsent.discard(packet.pts)
                 self._last_sent = max(self._last_sent, packet.pts)
+            if hides := packet.pts in self._without_sei:
+                hide_sei(packet, self._index.codec, context.extradata)
+                if packet.pts >= sound_from:
+                    self._doubtful.add(packet.pts)  # damage may have made a slice look like SEI
             if self._skips:
-                context.skip_frame = "DEFAULT" if packet.pts is None or packet.pts in wanted else "NONREF"
+                needed = packet.pts is None or packet.pts in wanted or hides
+                context.skip_frame = "DEFAULT" if needed else "NONREF"
             try:
                 frames = context.decode(None if drains else packet)
             except self._error:
                 if packet.pts is None or drains:
                     raise
-                # Before `start`: an open group of pictures, whose first frames refer to frames before the key frame.
-                if packet.pts >= start:
+                if packet.pts >= sound_from:
                     self._doubtful.add(packet.pts)
+                if hide_sei(packet, self._index.codec, context.extradata):
+                    self._without_sei.add(packet.pts)
                 continue
             for frame in frames:
                 if frame.pts is not None:

@@ -7,7 +7,7 @@ import functools
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = [
     "make_video",
     "plain_frames",
     "plane_bytes",
+    "rewrite_packets",
     "truncated",
     "with_matrix",
     "write_copies",
@@ -162,6 +163,26 @@ def write_video(folder: Path, name: str, video: Video | None = None) -> str:
     path = folder / f"{name.replace(' ', '_')}.{EXTENSIONS[video.container]}"
     path.write_bytes(_made(name) if video is VIDEOS.get(name) else make_video(video))
     return str(path)
+
+
+def rewrite_packets(
+    path: str, edit: Callable[[bytes], bytes] | Mapping[int, Callable[[bytes], bytes]], first_key: int = 0
+) -> str:
+    """Writes a video's packets, edited all or by number, from a key packet on; returns the path."""
+    odd = str(Path(path).with_stem("rewritten"))
+    with av.open(path) as source, av.open(odd, "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        keys, packets = 0, [packet for packet in source.demux(video=0) if packet.size]
+        for number, packet in enumerate(packets):
+            keys += packet.is_keyframe
+            if keys <= first_key:
+                continue
+            change = edit.get(number, bytes) if isinstance(edit, Mapping) else edit
+            copy = av.Packet(change(bytes(packet)))
+            copy.pts, copy.dts, copy.time_base = packet.pts, packet.dts, packet.time_base
+            copy.is_keyframe, copy.stream = packet.is_keyframe, stream
+            target.mux(copy)
+    return odd
 
 
 def write_copies(folder: Path, name: str, count: int) -> list[str]:
