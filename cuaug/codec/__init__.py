@@ -60,7 +60,7 @@ from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
 from cuaug.codec.cuda import CpuFallback, CudaDecoder
 from cuaug.codec.decoder_paths import DecoderPaths
-from cuaug.codec.device_jpegs import DeviceJpegs, DevicePlan, ResidentJpeg, memory_bound
+from cuaug.codec.device_jpegs import DeviceJpegs, DevicePlan, Places, ResidentJpeg, memory_bound
 from cuaug.codec.exif import Region
 from cuaug.codec.image import (
     DecodedImage,
@@ -99,6 +99,7 @@ __all__ = [
     "JpegIndex",
     "MessageLog",
     "MultiChannelImage",
+    "Places",
     "Region",
     "ResidentJpeg",
     "codec_version",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.codec.jpeg_index import JpegIndex
 
-__all__ = ["DeviceJpegs", "DevicePlan", "ResidentJpeg", "memory_bound"]
+__all__ = ["DeviceJpegs", "DevicePlan", "Places", "ResidentJpeg", "memory_bound"]
 
 
 class DevicePlan(NamedTuple):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.cache import DeviceImage, EncodedCache
-from cuaug.codec import CpuFallback, CudaDecoder, DecodedImage, EncodedImage, ResidentJpeg
+from cuaug.cache import DeviceImage
+from cuaug.codec import CpuFallback, CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg, Places, ResidentJpeg
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.jpeg import decode_jpegs
 from cuaug.errors import DecodeError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cuaug.pipeline.cuda import CudaJob
 
 __all__ = ["BatchDecoding"]
+
+_ALIGN = 16  # bytes, of data and segments in device memory
 
 
 class BatchDecoding:
@@ -170,19 +172,32 @@ class BatchDecoding:
     def _fill_device_cache(self, damaged: NDArray[np.bool_]) -> None:
         """Keeps the sound JPEGs of the batch in the GPU's memory, if the loader has such a cache."""
         cache, staged = self._job.config.reader.device_cache, self._staged
-        rows = [] if cache is None else [i for i in staged.resident_candidates if not damaged[i] and not self.failed[i]]
-        for i in rows:
-            make = partial(staged.make_resident, i, self._memory)
-            cast(EncodedCache, cache).put_resident(
-                int(self._job.indices[self._positions[i]]), staged.resident_bytes(i), make
-            )
-        if rows:
+        if cache is None:
+            return
+        images = {i: image for i, image in staged.new_for_kernels.items() if not damaged[i] and not self.failed[i]}
+        for i, image in images.items():
+            description, places = staged.jpegs.make_resident(i)
+            size = -(-places.data_bytes // _ALIGN) * _ALIGN + places.segment_bytes
+            make = partial(self._make_resident, image, description, places)
+            cache.put_resident(int(self._job.indices[self._positions[i]]), size, make)
+        if images:
             self._wait_for_gpu(self._arena.stream)  # any stream may read them from now on
 
     def _wait_for_gpu(self, queued: torch.cuda.Event | torch.cuda.Stream) -> None:
         self._clock.at("wait_for_gpu")
         queued.synchronize()
         self._clock.at("decode")
+
+    def _make_resident(
+        self, image: EncodedJpeg, description: NDArray[np.uint8], places: Places, target: torch.Tensor
+    ) -> ResidentJpeg:
+        """Copies an image's data and segments to `target`, (n,) uint8, on the current stream."""
+        data, segments = target[: places.data_bytes], target[len(target) - places.segment_bytes :]
+        data.copy_(self._memory.upload[places.data_at :][: places.data_bytes])
+        source = self._memory.scans if places.in_scans else self._memory.upload
+        segments.copy_(source[places.segments_at :][: places.segment_bytes])
+        description[:16].view(np.uint64)[:] = data.data_ptr(), segments.data_ptr()
+        return ResidentJpeg(image.height, image.width, image.orientation, description, target)
 
     def _warn(self, printed: dict[int, list[str]]) -> None:
         """Logs the lines that image libraries printed, by row."""

@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,9 +33,6 @@ from cuaug.pipeline.native_work import JpegStaging, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item
-
-if TYPE_CHECKING:
-    from cuaug.pipeline.arena import JpegMemory
 
 __all__ = ["StagedBatch", "StagingPool"]
 
@@ -240,25 +237,10 @@ class StagedBatch:
             self.jpegs.keep(segments, statuses, self._index)
 
     @property
-    def resident_candidates(self) -> list[int]:
-        """The JPEGs for our kernels that are not in the GPU's memory yet."""
-        return [i for i in np.flatnonzero(self.for_kernels).tolist() if isinstance(self._images[i], EncodedJpeg)]
-
-    def make_resident(self, i: int, memory: JpegMemory, target: torch.Tensor) -> ResidentJpeg:
-        """Copies an image's data and segments to `target`, of `resident_bytes(i)` bytes, on the current stream."""
-        image = cast(EncodedJpeg, self._images[i])
-        description, places = self.jpegs.make_resident(i)
-        begin = -(-places.data_bytes // _ALIGN) * _ALIGN
-        target[: places.data_bytes].copy_(memory.upload[places.data_at :][: places.data_bytes])
-        segments = memory.scans if places.in_scans else memory.upload
-        target[begin:].copy_(segments[places.segments_at :][: places.segment_bytes])
-        description[:16].view(np.uint64)[:] = target.data_ptr(), target.data_ptr() + begin
-        return ResidentJpeg(image.height, image.width, image.orientation, description, target)
-
-    def resident_bytes(self, i: int) -> int:
-        """Device memory for the data and the segments of an image."""
-        _, places = self.jpegs.make_resident(i)
-        return -(-places.data_bytes // _ALIGN) * _ALIGN + places.segment_bytes
+    def new_for_kernels(self) -> dict[int, EncodedJpeg]:
+        """The JPEGs for our kernels that are not in the GPU's memory yet, by row."""
+        rows = [(i, self._images[i]) for i in np.flatnonzero(self.for_kernels).tolist()]
+        return {i: image for i, image in rows if isinstance(image, EncodedJpeg)}
 
     def use_whole(self, i: int) -> EncodedJpeg:
         """The file of a JPEG for our kernels, all of which another decoder decodes."""
