@@ -11,7 +11,9 @@ import numpy as np
 
 from cuaug.errors import ArgumentError
 
-__all__ = ["flag", "fraction", "function", "integer", "one_of", "seconds"]
+__all__ = ["flag", "fraction", "function", "integer", "limit", "one_of", "seconds"]
+
+_INT64_MAX = 2**63 - 1
 
 
 def integer(name: str, value: Any, minimum: int | None = None) -> int:
@@ -24,9 +26,16 @@ def integer(name: str, value: Any, minimum: int | None = None) -> int:
         raise ArgumentError(
             f"{name} must be an integer{'' if minimum is None else f' of at least {minimum}'}, not {value!r}"
         )
-    if minimum is not None and number >= 2**63:
+    if minimum is not None and number > _INT64_MAX:
         raise ArgumentError(f"{name} must be an integer below 2**63, not one of {number.bit_length()} bits")
     return number
+
+
+def limit(name: str, value: Any, minimum: int) -> int:
+    """A limit on bytes or pixels. One beyond int64, in which native code counts, is as good as the largest there."""
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        value = min(operator.index(value), _INT64_MAX)
+    return integer(name, value, minimum)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cuaug.arguments import flag, fraction, integer, one_of
+from cuaug.arguments import flag, fraction, integer, limit, one_of
 from cuaug.errors import ArgumentError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 
@@ -61,9 +61,9 @@ class DecodeOptions:
             "lossy": flag("lossy", self.lossy),
             "apply_exif": flag("apply_exif", self.apply_exif),
             "fancy_upsampling": flag("fancy_upsampling", self.fancy_upsampling),
-            "max_pixels": integer("max_pixels", self.max_pixels, 1),
-            "max_bytes": integer("max_bytes", self.max_bytes, 1),
-            "index_bytes": None if self.index_bytes is None else integer("index_bytes", self.index_bytes, 0),
+            "max_pixels": limit("max_pixels", self.max_pixels, 1),
+            "max_bytes": limit("max_bytes", self.max_bytes, 1),
+            "index_bytes": None if self.index_bytes is None else limit("index_bytes", self.index_bytes, 0),
             "load_hint": fraction("load_hint", self.load_hint),
             "decoder": one_of("decoder", self.decoder, ("auto", "nvimgcodec")),
             "video_decoder": one_of("video_decoder", self.video_decoder, ("ffmpeg", "nvdec")),

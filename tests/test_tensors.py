@@ -121,9 +121,15 @@ def test_views_and_gradients_that_are_not_wanted_pass():
         assert CHAIN(torch.zeros(3, 8, 8, requires_grad=True)).shape == (3, 8, 8)
 
 
-@pytest.mark.parametrize("name", ["max_pixels", "max_bytes", "index_bytes", "decode_threads"])
-def test_sizes_that_native_code_cannot_hold_are_refused(name):
+@pytest.mark.parametrize("name", ["max_pixels", "max_bytes", "index_bytes"])
+def test_limits_beyond_native_integers_are_the_largest(name):
     """2**64 wrapped to 0, and all images were above that limit."""
-    assert getattr(cuaug.DecodeOptions(**{name: 2**63 - 1}), name) == 2**63 - 1
-    with pytest.raises(cuaug.ArgumentError, match=f"^{name} must be an integer"):
-        cuaug.DecodeOptions(**{name: 2**63})
+    assert {getattr(cuaug.DecodeOptions(**{name: n}), name) for n in (2**63 - 1, 2**63, 2**70)} == {2**63 - 1}
+    for wrong in (True, -1, 1.0, "1"):
+        with pytest.raises(cuaug.ArgumentError, match=f"^{name} must be an integer"):
+            cuaug.DecodeOptions(**{name: wrong})
+
+
+def test_numbers_beyond_native_integers_are_refused():
+    with pytest.raises(cuaug.ArgumentError, match=r"^decode_threads must be an integer below"):
+        cuaug.DecodeOptions(decode_threads=2**63)

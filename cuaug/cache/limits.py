@@ -10,7 +10,7 @@ from typing import Any
 
 from cuaug._runtime.cpu_limits import own_memory
 from cuaug._runtime.fork import fork_safe_lock
-from cuaug.arguments import integer
+from cuaug.arguments import integer, limit
 
 __all__ = ["CacheStats", "differences", "format_bytes", "identity", "release_reservation", "set_limit"]
 
@@ -60,7 +60,7 @@ def set_limit(cache: Any, limit_bytes: int | None) -> None:
         LoaderError: the limit is no positive integer.
     """
     if limit_bytes is not None:
-        cache.limit_bytes = integer("limit_bytes", limit_bytes, 1)
+        cache.limit_bytes = limit("limit_bytes", limit_bytes, 1)
         return
     with _lock:
         others = [(other(), limit) for other, limit in _reserved.copy().items()]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.extras import require_module
 from cuaug._runtime.per_process import PerProcess
-from cuaug.arguments import integer
+from cuaug.arguments import limit
 from cuaug.errors import SourceError
 from cuaug.remote import ObjectStore, RemoteObject
 from cuaug.remote import urls as _urls
@@ -96,7 +96,7 @@ class Parquet(ReprMixin):
         image_type = schema.field(image).type
         self._has_paths = "path" in [image_type.field(i).name for i in range(image_type.num_fields)]
         self.classes = _class_names(schema.metadata or {}, self.fields[0]) if self._is_single_label else None
-        max_bytes = integer("cache_bytes", cache_bytes, 1)
+        max_bytes = limit("cache_bytes", cache_bytes, 1)
         self._reader = RowGroupReader(groups, store, max_bytes)
         self.shard_sizes = [self._reader.rows(group) for group in range(len(groups))]
         self._ends = list(itertools.accumulate(self.shard_sizes))
