@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from cuaug.codec.samples import check_exact
 from cuaug.errors import DecodeError
 
 __all__ = ["FORMATS", "error_message", "pillow_decode", "pillow_open", "pillow_orientation", "to_rgb8"]
@@ -21,6 +22,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF
 
 Other formats have no limits here: an ICO may hold a larger PNG than it claims, and Ghostscript runs an EPS as a
 program."""
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 _ORIENTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -37,12 +40,25 @@ _INVERSES = {**_ORIENTATIONS, 6: _ORIENTATIONS[8], 8: _ORIENTATIONS[6]}
 def pillow_open(data: bytes) -> Any:
     """Open one of `FORMATS`; a DecodeError names the cause of a failure."""
     Image.init()
+    if data[:8] == _PNG_SIGNATURE and b"iCCP" in data:
+        data = _without_profile(data)
     try:
         return Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in Image.OPEN])
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
         raise DecodeError(_describe_unknown(data)) from error
     except Exception as error:  # Pillow's parsers raise any exception type on a damaged file
         raise DecodeError(error_message(error)) from error
+
+
+def _without_profile(data: bytes) -> bytes:
+    """A PNG without its ICC profile, which changes no pixel here; Pillow refuses profiles above 1 MiB."""
+    kept, at = [data[:8]], 8
+    while at < len(data):  # ISO/IEC 15948, 5.3: length (4), type (4), data, CRC (4)
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        if data[at + 4 : at + 8] != b"iCCP":
+            kept.append(data[at:end])
+        at = end
+    return b"".join(kept)
 
 
 def pillow_orientation(image: Any) -> int:
@@ -81,6 +97,7 @@ def pillow_decode(
     image = pillow_open(data)
     form = image.format
     try:
+        check_exact(data, image)
         if form == "TIFF":
             tagged = pillow_orientation(image)
             image.load()  # applies the orientation, for TIFF alone

@@ -33,7 +33,7 @@ def as_still_avif(data: bytes, max_pixels: int) -> bytes:
     """
     try:
         items = _av1_items(memoryview(data))
-        coded = sum([_coded_pixels(item) for item in items])
+        coded = sum([count * _coded_pixels(item) for item, count in items])
     except (LookupError, StopIteration, ValueError) as error:
         raise DecodeError("the structure of the AVIF file is damaged, or not one that cuaug understands") from error
     if not items:
@@ -64,8 +64,11 @@ class _BitReader:
 # --- the container (ISO/IEC 14496-12) --------------------------------------------------------------------------------
 
 
-def _av1_items(data: memoryview) -> list[bytes]:
-    """The data of each AV1 item in the first `meta` box, the only one that libavif reads."""
+def _av1_items(data: memoryview) -> list[tuple[bytes, int]]:
+    """The data of the AV1 items in the first `meta` box, the only one that libavif reads, and how many items share it.
+
+    Encoders store equal items once. Other overlaps are refused: their bytes would be read many times.
+    """
     begin, end = next((begin, end) for name, begin, end in boxes(data) if name == b"meta")
     meta = {name: data[begin:end] for name, begin, end in boxes(data, begin + 4, end)}
     infos, av1_ids = meta[b"iinf"], set()
@@ -80,21 +83,25 @@ def _av1_items(data: memoryview) -> list[bytes]:
     count = iloc.read(16 if version < 2 else 32)  # item_count
     if version > 2 or max(len(av1_ids), count) > _MAX_ITEMS:
         raise ValueError("iloc has too many items, or a version that libavif does not read")
-    items, total = [], 0
+    idat = meta.get(b"idat", data[:0])
+    places: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}  # (in idat, extents): items there
     for _ in range(count):
         item_id = iloc.read(16 if version < 2 else 32)
-        source = meta[b"idat"] if version and iloc.read(16) & 15 else data  # construction_method: idat or file
+        in_idat = bool(version and iloc.read(16) & 15)  # construction_method: idat or file
         _, base, extents = iloc.read(16), iloc.read(base_bits), []  # data_reference_index, base_offset
         for _ in range(iloc.read(16)):  # extent_count
             iloc.read(index_bits if version else 0)
-            begin, length = base + iloc.read(offset_bits), iloc.read(length_bits)
-            total += length
-            extents.append(source[begin : begin + length])
-            if not length or total > len(data):
-                raise ValueError("an item has no length, or items overlap")
+            extents.append((base + iloc.read(offset_bits), iloc.read(length_bits)))
         if item_id in av1_ids:
-            items.append(b"".join(extents))
-    return items
+            place = in_idat, tuple(extents)
+            places[place] = places.get(place, 0) + 1
+    lengths = [length for _, extents in places for _, length in extents]
+    if 0 in lengths or sum(lengths) > len(data):
+        raise ValueError("an item has no length, or items overlap")
+    return [
+        (b"".join((idat if in_idat else data)[begin : begin + length] for begin, length in extents), count)
+        for (in_idat, extents), count in places.items()
+    ]
 
 
 # --- the bitstream (AV1) ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from struct import error as StructError
 from cuaug.codec.boxes import boxes
 from cuaug.errors import DecodeError
 
-__all__ = ["CODESTREAM", "check_jpeg2000", "sample_bits"]
+__all__ = ["CODESTREAM", "check_jpeg2000", "sample_depths"]
 
 CODESTREAM = b"\xff\x4f\xff\x51"
 """The first bytes of a codestream."""
@@ -35,10 +35,12 @@ _COST_PER_PIXEL = 8
 """Bytes that the structure may cost per pixel of `max_pixels`."""
 
 _MAX_COMPONENTS, _MAX_TILE_PARTS = 4, 1 << 17  # Pillow reads up to 4 components
+_MAX_STYLES = 64
+"""Different coding styles of tiles and components: counting the precincts of each takes 20 us."""
 
 _SIZ, _COD, _COC, _POC, _SOT, _SOD = 0xFF51, 0xFF52, 0xFF53, 0xFF5F, 0xFF90, 0xFF93
-_IN_TILE_PARTS = {0xFF58, 0xFF5C, 0xFF5D, 0xFF5E, 0xFF61, 0xFF64}  # PLT, QCD, QCC, RGN, PPT, COM
-_IN_MAIN_HEADER = _IN_TILE_PARTS | {_SIZ, _COD, _COC, _POC}
+_IN_TILE_PARTS = {_COD, _COC, _POC, 0xFF58, 0xFF5C, 0xFF5D, 0xFF5E, 0xFF61, 0xFF64}  # PLT, QCD, QCC, RGN, PPT, COM
+_IN_MAIN_HEADER = _IN_TILE_PARTS | {_SIZ}
 _IN_MAIN_HEADER |= {0xFF50, 0xFF55, 0xFF56, 0xFF57, 0xFF59, 0xFF60, 0xFF63}  # CAP, TLM, PRF, PLM, CPF, PPM, CRG
 _IN_MAIN_HEADER |= {0xFF74, 0xFF75, 0xFF77, 0xFF78}  # MCT, MCC, MCO, CBD
 
@@ -70,11 +72,12 @@ def check_jpeg2000(data: bytes, max_pixels: int) -> None:
         )
 
 
-def sample_bits(data: bytes) -> int:
-    """Bits per sample of the first component (A.5.1, Ssiz), of a file that `check_jpeg2000` accepts."""
+def sample_depths(data: bytes) -> list[int]:
+    """Bits per sample of each component, 128 more if it is signed, of a file that `check_jpeg2000` accepts."""
     view = memoryview(data)
     begin = 0 if data[:4] == CODESTREAM else next(begin for name, begin, _ in boxes(view) if name == b"jp2c")
-    return (data[begin + 42] & 127) + 1
+    (components,) = _U16.unpack_from(view, begin + 40)
+    return [size + 1 for size in data[begin + 42 : begin + 42 + 3 * components : 3]]  # A.5.1, Ssiz
 
 
 def _cost(data: memoryview) -> int:
@@ -84,20 +87,24 @@ def _cost(data: memoryview) -> int:
     x1, y1, x0, y0, tile_width, tile_height, tile_x, tile_y, components = _SIZES.unpack_from(sizes, 2)
     if marker != _SIZ or not tile_width or not tile_height or not 1 <= components <= _MAX_COMPONENTS:
         raise ValueError("SIZ is not first, has empty tiles, or more components than Pillow reads")
-    _check_tile_parts(data, at)
+    in_tiles, tile_changes = _read_tile_parts(data, at)
+    others += in_tiles
     tiles = -(-(x1 - tile_x) // tile_width) * -(-(y1 - tile_y) // tile_height)  # B.3
     size = min(tile_width, x1 - x0), min(tile_height, y1 - y0)
     layers = max(_U16.unpack_from(body, 2)[0] for marker, body in others if marker == _COD)
-    styles = [(body[5:], body[0]) for marker, body in others if marker == _COD]
-    styles += [(body[2:], body[1]) for marker, body in others if marker == _COC]
-    counts = [_count_precincts_and_blocks(style, bool(flags & 1), *size) for style, flags in styles]
+    styles = {(bytes(body[5:43]), body[0] & 1) for marker, body in others if marker == _COD}
+    styles |= {(bytes(body[2:40]), body[1] & 1) for marker, body in others if marker == _COC}
+    if len(styles) > _MAX_STYLES:
+        raise ValueError("too many coding styles")
+    counts = [_count_precincts_and_blocks(style, bool(flags), *size) for style, flags in styles]
     precincts, blocks = (components * max(values) for values in zip(*counts, strict=True))
-    progressions = 1 + sum(len(body) // 7 for marker, body in others if marker == _POC)
+    changes = sum(len(body) // 7 for marker, body in segments if marker == _POC)
+    progressions = 1 + changes + max(tile_changes.values(), default=0)
     packets = tiles * precincts * layers * progressions
     return tiles * _TILE_COST + precincts * _PRECINCT_COST + blocks * _BLOCK_COST + packets * _PACKET_COST
 
 
-def _count_precincts_and_blocks(style: memoryview, has_precincts: bool, width: int, height: int) -> tuple[int, int]:
+def _count_precincts_and_blocks(style: bytes, has_precincts: bool, width: int, height: int) -> tuple[int, int]:
     """Count the precincts (B.6) and code blocks (B.7) of a tile-component; all sizes are powers of 2.
 
     has_precincts: bit 0 of Scod or Scoc; else precincts are 2**15 samples wide and high.
@@ -134,16 +141,19 @@ def _segments(data: memoryview, at: int, end: int, allowed: set[int]) -> tuple[l
     return segments, at
 
 
-def _check_tile_parts(data: memoryview, at: int) -> None:
-    """Refuse a tile-part header that overrides the coding style of the main header."""
+def _read_tile_parts(data: memoryview, at: int) -> tuple[list[_Segment], dict[int, int]]:
+    """The coding styles in the headers of all tile-parts, and the progression order changes of each tile."""
+    styles: list[_Segment] = []
+    changes: dict[int, int] = {}
     for _ in range(_MAX_TILE_PARTS):
-        (length,) = _U32.unpack_from(data, at + 6)
-        _, end = _segments(data, at + 12, _SOD, _IN_TILE_PARTS)
-        if not length:  # the last tile-part, up to the end of the codestream
-            return
+        (tile,), (length,) = _U16.unpack_from(data, at + 4), _U32.unpack_from(data, at + 6)
+        segments, end = _segments(data, at + 12, _SOD, _IN_TILE_PARTS)
+        styles += [segment for segment in segments if segment[0] in (_COD, _COC)]
+        changes[tile] = changes.get(tile, 0) + sum(len(body) // 7 for marker, body in segments if marker == _POC)
         at += length
-        if at < end + 2:
+        # A length of 0 is that of the last tile-part, up to the end of the codestream.
+        if length and at < end + 2:
             raise ValueError("a tile-part is shorter than its header")
-        if data[at : at + 2] != b"\xff\x90":
-            return
+        if not length or data[at : at + 2] != b"\xff\x90":
+            return styles, changes
     raise ValueError("too many tile-parts")

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.codec._pillow import to_rgb8
-from cuaug.codec.jpeg2000 import sample_bits
+from cuaug.codec.samples import stored_samples
 from cuaug.codec.tiff import TIFF_SIGNATURES, count_pages, tiff_loss
 from cuaug.errors import DecodeError
 
-__all__ = ["check_frames", "check_pages", "check_samples", "is_deep_png", "log_alpha", "pil_to_rgb8"]
+__all__ = ["check_frames", "check_pages", "check_samples", "check_white", "is_deep_png", "log_alpha", "pil_to_rgb8"]
 
 log = logging.getLogger("cuaug")
 
@@ -64,13 +64,27 @@ def check_samples(data: bytes, image: Any = None, *, can_keep: bool = True) -> N
     """
     loss = _sample_loss(data, image)
     if loss:
-        # Pillow reads deep gray of these formats whole, but deep color in 8 bits.
-        if image is not None and image.format in ("AVIF", "JPEG2000", "PPM") and not image.mode.startswith("I"):
+        # Pillow reads 16-bit gray of these formats whole, but deep color in 8 bits.
+        is_color = image is not None and not image.mode.startswith("I")
+        if image is not None and image.format != "PNG" and (is_color or loss != "16-bit samples"):
             can_keep = False
         keeps = 'decode=cuaug.DecodeOptions(mode="unchanged") keeps them' if can_keep else "PNG and TIFF can keep them"
-        # Pillow reads few files of further bands.
-        lossy = "" if loss.endswith("bands") else ", and DecodeOptions(lossy=True) takes 8 bits of them"
+        # Pillow reads few files of further bands, and deep color of JPEG 2000 wrongly.
+        is_lost = loss.endswith("bands") or (is_color and image.format == "JPEG2000")
+        lossy = "" if is_lost else ", and DecodeOptions(lossy=True) takes 8 bits of them"
         raise DecodeError(f"the file has {loss}, and 8-bit images would lose a part: {keeps}{lossy}")
+    if image is not None and image.format == "PPM":
+        check_white(data, image, 255)
+
+
+def check_white(data: bytes, image: Any, white: int) -> None:
+    """Refuse a file whose levels become 0 to `white`, 255 or 65535, only by rounding."""
+    samples = stored_samples(data, image)
+    if white % samples.white:
+        raise DecodeError(
+            f"the file's samples end at {samples.white}, and pixels at {white}: store 8 or 16 bits, or stretch them "
+            "with decode=cuaug.DecodeOptions(lossy=True)"
+        )
 
 
 def log_alpha(data: bytes, image: Any = None) -> None:
@@ -120,17 +134,5 @@ def _sample_loss(data: bytes, image: Any) -> str:
         return tiff_loss(data)
     if image is None:
         return ""
-    if image.format == "JPEG2000" and (bits := sample_bits(data)) > 8:
-        return f"{bits}-bit samples"
-    # AV1 Codec ISO Media File Format Binding 2.3, high_bitdepth of av1C
-    if image.format == "AVIF" and (at := data.find(b"av1C")) >= 0 and data[at + 6 : at + 7] >= b"\x40":
-        return _avif_bits(data[at + 6])
-    is_ppm = image.format == "PPM" and image.tile and image.tile[0][0] == "ppm"
-    if image.mode.startswith("I;16") or image.mode == "I" or (is_ppm and image.tile[0][3][1] > 255):
-        return "16-bit samples"
-    return ""
-
-
-def _avif_bits(flags: int) -> str:
-    """The third byte of av1C: seq_tier_0, high_bitdepth, twelve_bit, ..."""
-    return f"{12 if flags & 0x20 else 10}-bit samples" if flags & 0x40 else ""
+    bits = stored_samples(data, image).bits
+    return f"{bits}-bit samples" if bits > 8 else ""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cuaug.codec._pillow import error_message, pillow_open
 from cuaug.codec.image import pillow_header
+from cuaug.codec.samples import Samples, stored_samples
 from cuaug.errors import DecodeError
 from cuaug.limits import check_pixels
 
@@ -18,24 +19,24 @@ __all__ = ["decode_mask", "mask_array"]
 log = logging.getLogger("cuaug")
 
 _MODES = ("1", "L", "P", "I", "F", "I;16", "I;16L", "I;16B")
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_GRAY = 0
-# Pillow scales gray PNGs of 2 and 4 bits to 8 bits, by these factors.
-_PNG_FACTORS = {2: 85, 4: 17}
+# Pillow's decoders of files whose maxval is another than 255 or 65535, or of text: they stretch the values.
+_PPM_DECODERS = ("ppm", "ppm_plain")
 _warned = set[str]()
 
 
 def decode_mask(data: bytes, max_pixels: int, name: str) -> NDArray[Any]:
     """Decode a mask to (H, W): bool, uint8, uint16, int32 or float32, as stored.
 
-    Values are the file's own: the entries of a palette, and unscaled gray. EXIF orientation does not apply.
+    Values are the file's own: the entries of a palette, and unscaled gray. One bit is True where it shows white. EXIF
+    orientation does not apply.
 
     Args:
         max_pixels: limit on height x width.
         name: the file, for the warning that a JPEG has no exact values.
 
     Raises:
-        DecodeError: no mask, damaged, too large, or of several frames or color channels.
+        DecodeError: no mask, damaged, too large, of several frames or color channels, or of samples that count from
+            white or that Pillow would change.
     """
     # It also bounds work that a small size hides.
     pillow_header(data, apply_exif=False, max_pixels=max_pixels, lossy=True, drops_alpha=False)
@@ -48,15 +49,60 @@ def decode_mask(data: bytes, max_pixels: int, name: str) -> NDArray[Any]:
     if image.format in ("JPEG", "MPO") and "JPEG" not in _warned:
         _warned.add("JPEG")
         log.warning("%s: a JPEG changes the class numbers of a mask near edges; PNG keeps them", name)
+    samples = stored_samples(data, image)
+    _check_samples(samples, image)
     try:
         frames = getattr(image, "n_frames", 1)
-        array = mask_array(image)
+        array = _stored_values(samples, image)
+    except DecodeError:
+        raise
     except Exception as error:  # Pillow's parsers raise any exception type on a damaged file
         raise DecodeError(error_message(error)) from error
     if frames > 1:
         raise DecodeError(f"a mask must be one image, but the file has {frames} frames")
-    if data.startswith(_PNG_SIGNATURE) and data[25] == _PNG_GRAY and data[24] in _PNG_FACTORS:
-        array //= _PNG_FACTORS[data[24]]
+    return array
+
+
+def _check_samples(samples: Samples, image: Any) -> None:
+    reason = ""
+    if image.format == "AVIF":
+        reason = "an AVIF, which converts values as colors"
+    elif image.format == "TIFF" and image.tag_v2.get(277, 1) > 1:
+        reason = "a TIFF of several bands"
+    elif image.format == "TIFF" and image.mode != "1" and (samples.is_white_zero or 262 not in image.tag_v2):
+        reason = "a TIFF that counts from white, or does not say so (PhotometricInterpretation)"
+    elif samples.is_signed and image.mode != "I":
+        reason = f"of signed {samples.bits}-bit samples"
+    elif image.mode in ("L", "P") and samples.bits > 8:
+        reason = f"of {samples.bits}-bit samples, of which Pillow reads 8"
+    if reason:
+        raise DecodeError(f"the mask is {reason}: its class numbers would change, so store it as a gray or palette PNG")
+
+
+def _stored_values(samples: Samples, image: Any) -> NDArray[Any]:
+    """The mask's values, without the factor by which Pillow stretches few bits."""
+    if image.format == "PPM" and image.tile[0][0] in _PPM_DECODERS:
+        return _ppm_values(samples.white, image)
+    array = mask_array(image)
+    if image.format == "JPEG2000":  # Pillow shifts them to 8 or 16 bits
+        return array >> (8 * array.itemsize - samples.bits)
+    if image.mode == "L" and samples.white < 255:
+        return array // (255 // samples.white)
+    if array.dtype == np.int32 and not samples.is_signed and array.min() < 0:
+        raise DecodeError("the mask has class numbers above 2147483647: int32 holds smaller ones")
+    return array
+
+
+def _ppm_values(maxval: int, image: Any) -> NDArray[Any]:
+    is_deep = maxval > 255
+    if image.tile[0][0] == "ppm":
+        decoder, options = "raw", "I;16B" if is_deep else image.mode
+    else:
+        decoder, options = "ppm_plain", (image.mode, 65535 if is_deep else 255)
+    image.tile = [image.tile[0]._replace(codec_name=decoder, args=options)]
+    array = mask_array(image)
+    if array.max() > maxval:
+        raise DecodeError(f"the mask has the class number {array.max()}, above the maxval {maxval} of its header")
     return array
 
 

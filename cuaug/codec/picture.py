@@ -10,8 +10,8 @@ or RGBA where an entry is transparent; one bit becomes 0 and 255; YCbCr becomes 
 RGB PNG is no channel. Alpha that was multiplied into the colours of a TIFF stays so.
 
 16-bit and float samples come from PNG, TIFF (`tiff_pixels.py`), NPY, and from 16-bit gray PGM and JPEG 2000; other
-formats are refused where they hold more than 8 bits. The limits of the other decoders hold; also, an image takes at
-most 8 * `max_pixels` bytes.
+formats and depths are refused where they hold more than 8 bits (`samples.py`). The limits of the other decoders hold;
+also, an image takes at most 8 * `max_pixels` bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cuaug.arguments import one_of
 from cuaug.codec._pillow import error_message, pillow_decode, pillow_open, to_rgb8
 from cuaug.codec.exif import orient_array
 from cuaug.codec.image import EncodedImage, pillow_header
-from cuaug.codec.loss import check_frames, check_pages, check_samples, is_deep_png
+from cuaug.codec.loss import check_frames, check_pages, check_samples, check_white, is_deep_png
 from cuaug.codec.messages import MessageLog, capture_stderr
 from cuaug.codec.tiff import MAX_BANDS, TIFF_SIGNATURES
 from cuaug.codec.tiff_pixels import read_tiff
@@ -104,7 +104,9 @@ def _read_unchanged(data: bytes, apply_exif: bool, max_pixels: int, lossy: bool)
     image = pillow_open(header._data)
     if not lossy:
         check_frames(data, image)
-        if image.format in ("PPM", "JPEG2000", "AVIF") and not _is_deep_gray(image) and image.mode != "F":
+        if _is_deep_gray(image) and image.format in ("PPM", "JPEG2000"):
+            check_white(data, image, 65535)
+        elif image.format in ("PPM", "JPEG2000", "AVIF"):
             check_samples(data, image, can_keep=False)
     if is_deep_png(data) and not _is_deep_gray(image):
         return orient_array(_read_deep_png(data, image), header._orientation)

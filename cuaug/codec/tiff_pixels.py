@@ -69,7 +69,7 @@ def read_tiff(data: bytes, *, apply_exif: bool, max_pixels: int) -> NDArray[Any]
 def _read_page(tags: TiffDirectory, max_pixels: int) -> _Page | None:
     width, height = tags.value(256), tags.value(257)
     check_pixels(height, width, max_pixels)
-    bands, photometric, compression = tags.value(277, 1), tags.value(262, 1), tags.value(259, _RAW)
+    bands, photometric, compression = tags.value(277, 1), tags.value(262), tags.value(259, _RAW)
     bits, formats = set(tags.values(258, 1, 64)), set(tags.values(339, 1, 64))
     is_common = photometric in (0, 1, 2, 5) and tags.value(266, 1) == 1  # FillOrder
     if max(bits) <= 8 and bands <= 4 and formats == {1}:

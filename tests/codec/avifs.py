@@ -39,6 +39,8 @@ def avif(
     extents: int = 1,
     in_idat: bool = False,
     without_header: tuple[int, ...] = (),
+    shared: bool = False,
+    shift: int = 0,
 ) -> bytes:
     """A still image, or a grid of it.
 
@@ -51,6 +53,8 @@ def avif(
         extents: number of extents of each coded item.
         in_idat: store the items in the meta box.
         without_header: items without a sequence header.
+        shared: equal items have the same bytes of the file.
+        shift: bytes that each shared item begins behind the one before.
     """
     numbers = [1] if cells is None else sorted(set(cells))
     streams = {number: stream for number in numbers}
@@ -77,12 +81,15 @@ def avif(
     ]
 
     def meta(start: int) -> tuple[bytes, bytes]:
-        iloc, content = b"", b""
+        iloc, content, places = b"", b"", dict[bytes, int]()
         for number in sorted(items):
             iloc += struct.pack(">HHHH", number, in_idat, 0, len(items[number]))
             for piece in items[number]:
-                iloc += struct.pack(">II", start + len(content), len(piece))
-                content += piece
+                place = places.get(piece, len(content))
+                if shared:
+                    places[piece] = place + shift
+                iloc += struct.pack(">II", start + place, len(piece))
+                content += piece if place == len(content) else b""
         parts = [
             box(b"hdlr", bytes(8), b"pict", bytes(13)),
             box(b"pitm", bytes(4), struct.pack(">H", 1)),

@@ -60,6 +60,25 @@ def test_all_cells_of_a_grid_are_counted(decoder, streams):
 
 
 @needs_avif
+@pytest.mark.parametrize("options", [{}, {"extents": 3}, {"in_idat": True}], ids=str)
+def test_items_may_share_their_bytes(decoder, streams, options):
+    """Encoders store equal cells once. Each is decoded, and counts."""
+
+    def grid(cells: int, **more) -> bytes:
+        layout = {"cells": list(range(2, 2 + cells)), "grid": (1, cells), "output": (64, 64 * cells)}
+        return avif(stream, streams[256][1], (64, 64), shared=True, **layout, **options, **more)
+
+    stream = b"\x12\0" * 100 + streams[256][0]  # temporal delimiters first
+    assert len(grid(32)) < 32 * len(stream)
+    assert (decoder.decode(read_header(grid(32), max_pixels=LIMIT)) == 77).all()
+    with pytest.raises(DecodeError, match=f"{33 << 16} pixels together"):
+        read_header(grid(33), max_pixels=LIMIT)
+    if not options:  # other overlaps would let a small file be read many times
+        with pytest.raises(DecodeError, match="structure of the AVIF file"):
+            read_header(grid(32, shift=2))
+
+
+@needs_avif
 def test_a_cell_without_a_sequence_header_is_refused(streams):
     """libavif decodes it, with another cell's header."""
     data = avif(*streams[256], (256, 256), cells=[2, 3], grid=(1, 2), output=(256, 512), without_header=(3,))

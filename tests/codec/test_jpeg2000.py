@@ -60,31 +60,66 @@ HOSTILE_J2K = {
 }
 
 
+def styles(number: int) -> list[bytes]:
+    """COC that differ in their precincts."""
+    return [b"\xff\x53" + struct.pack(">H7B", 10, 0, 1, 0, 4, 4, 0, 1) + bytes([i]) for i in range(0x11, 0x11 + number)]
+
+
+def in_tile_parts(data: bytes, marker: bytes) -> bytes:
+    """The same codestream with a marker segment in the header of every tile's first part."""
+    at = data.index(b"\xff\x90")
+    out = data[:at]
+    while data[at : at + 2] == b"\xff\x90":
+        (length,) = struct.unpack_from(">I", data, at + 6)
+        out += data[at : at + 6] + struct.pack(">I", length + len(marker)) + data[at + 10 : at + 12] + marker
+        out, at = out + data[at + 12 : at + length], at + length
+    return out + data[at:]
+
+
+@pytest.mark.parametrize("tile", [None, (16, 16)])
+@pytest.mark.parametrize("kind", ["COD", "COC", "POC"])
+def test_tile_parts_may_state_the_coding_style(decoder, kind, tile):
+    """As OpenJPEG 1.x and others write them; each tile's changes count alone."""
+    options = {"tile_size": tile, "num_resolutions": 3} if tile else {"num_resolutions": 3}
+    data = encode(RGB, "JPEG2000", no_jp2=True, **options)
+    at = data.index(b"\xff\x52")
+    style = data[at : at + 2 + struct.unpack_from(">H", data, at + 2)[0]]
+    marker = {
+        "COD": style,
+        "COC": b"".join(b"\xff\x53" + struct.pack(">HBB", len(style) - 5, i, 0) + style[9:] for i in range(3)),
+        "POC": b"\xff\x5f" + struct.pack(">HBBHBBB", 9, 0, 0, 1, 3, 3, style[5]),
+    }[kind]
+    changed = in_tile_parts(data, marker)
+    assert len(changed) > len(data) and (as_pillow(changed) == as_pillow(data)).all()
+    np.testing.assert_array_equal(decoder.decode(read_header(changed, max_pixels=4 * H * W)), as_pillow(data))
+
+
 @pytest.mark.parametrize("name", HOSTILE_J2K)
 def test_costly_structures_are_refused(decoder, name):
     """ "too many tiles" took 57 seconds and 4 GB, "400 components" 4 GB."""
     assert_refused_at_once(decoder, HOSTILE_J2K[name], "JPEG 2000 (header claims would cost|codestream)")
 
 
-def test_a_tile_part_that_changes_the_coding_style_is_refused(decoder):
+def test_costly_styles_in_a_tile_part_are_refused(decoder):
     data = claiming(j2k(no_jp2=True, codeblock_size=(4, 4)), 13_000, 13_000)
     at, sot = data.index(b"\xff\x52"), data.index(b"\xff\x90")
     style = data[at : at + 14]
     main = data[:at] + style[:10] + b"\4\4" + style[12:] + data[at + 14 : sot]
     read_header(main + data[sot:], max_pixels=1 << 28)
-    for marker in (
-        style,
-        b"\xff\x53" + struct.pack(">HBB", 9, 0, 0) + style[9:],
-        b"\xff\x5f\0\x09" + bytes(7),
-        b"\xff\x30",
+    layers = style[:6] + b"\xff\xff" + style[8:]
+    orders = b"\xff\x5f" + struct.pack(">H", 2 + 7 * 9000) + bytes(7 * 9000)
+    for marker, cause in (
+        (style, "would cost"),
+        (b"\xff\x53" + struct.pack(">HBB", 9, 0, 0) + style[9:], "would cost"),
+        (layers + orders, "would cost"),
+        (b"".join(styles(65)), "truncated, damaged, or"),
+        (b"\xff\x30", "truncated, damaged, or"),
     ):
         (length,) = struct.unpack_from(">I", data, sot + 6)
         tile_part = data[sot : sot + 6] + struct.pack(">I", length + len(marker)) + data[sot + 10 : sot + 12] + marker
-        assert_refused_at_once(
-            decoder, main + tile_part + data[sot + 12 :], "JPEG 2000 codestream is truncated, damaged, or"
-        )
+        assert_refused_at_once(decoder, main + tile_part + data[sot + 12 :], cause)
         behind = data[sot:-2] + tile_part + data[sot + 12 :]
-        assert_refused_at_once(decoder, main + behind, "JPEG 2000 codestream is truncated, damaged, or")
+        assert_refused_at_once(decoder, main + behind, cause)
 
 
 @pytest.mark.parametrize(
