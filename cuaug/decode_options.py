@@ -20,8 +20,9 @@ class DecodeOptions:
         mode: "RGB", three 8-bit channels; "L", one: gray, or Pillow's luma of colour; "RGBA", four: opaque images have
             alpha 255; "unchanged", 1 to 16 channels of uint8, uint16 or float32, as the file stores them (PNG, TIFF,
             NPY; other formats where Pillow keeps them).
-        lossy: decode files that hold more than the mode keeps. True takes 8 bits of 16 and the first page or frame of
-            several; False refuses such files as a DecodeError. Alpha that "RGB" and "L" drop is logged once.
+        lossy: decode files that hold more than the mode keeps. True takes 8 bits of 16, scales other ranges, such as a
+            PGM's maxval 100, and takes the first page or frame of several; False refuses such files as a DecodeError.
+            Alpha that "RGB" and "L" drop is logged once.
         apply_exif: rotate and flip images as their EXIF orientation says. PIL images of a Dataset stay as they are.
         fancy_upsampling: interpolate a JPEG's chroma as libjpeg does. False decodes faster, with other colors.
         max_pixels: largest height x width of an image. A larger image is refused before memory is allocated; images

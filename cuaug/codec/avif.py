@@ -91,13 +91,15 @@ def _av1_items(data: memoryview) -> list[tuple[bytes, int]]:
         _, base, extents = iloc.read(16), iloc.read(base_bits), []  # data_reference_index, base_offset
         for _ in range(iloc.read(16)):  # extent_count
             iloc.read(index_bits if version else 0)
-            extents.append((base + iloc.read(offset_bits), iloc.read(length_bits)))
+            begin, length = base + iloc.read(offset_bits), iloc.read(length_bits)
+            if not length:  # of extents without fields, a small file may claim hundreds of millions
+                raise ValueError("an item has no length")
+            extents.append((begin, length))
         if item_id in av1_ids:
             place = in_idat, tuple(extents)
             places[place] = places.get(place, 0) + 1
-    lengths = [length for _, extents in places for _, length in extents]
-    if 0 in lengths or sum(lengths) > len(data):
-        raise ValueError("an item has no length, or items overlap")
+    if sum([length for _, extents in places for _, length in extents]) > len(data):
+        raise ValueError("items overlap")
     return [
         (b"".join((idat if in_idat else data)[begin : begin + length] for begin, length in extents), count)
         for (in_idat, extents), count in places.items()

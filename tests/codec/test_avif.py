@@ -79,6 +79,16 @@ def test_items_may_share_their_bytes(decoder, streams, options):
 
 
 @needs_avif
+def test_extents_without_fields_are_refused_at_once(decoder, streams):
+    """4,000 items of 65,535 extents, each of which takes no byte of the file."""
+    data = avif(*streams[256], (64, 64), cells=list(range(2, 4002)), grid=(40, 100), output=(2560, 6400))
+    at = data.index(b"iloc") + 4
+    iloc = b"\x01\0\0\0\0\0" + (b"\x0f\xa0" + (b"\0\1\0\0\0\0\xff\xff" * 4000))
+    hostile = data[:at] + iloc + data[at + len(iloc) :]
+    assert_refused_at_once(decoder, hostile, "structure of the AVIF file is damaged, or not one")
+
+
+@needs_avif
 def test_a_cell_without_a_sequence_header_is_refused(streams):
     """libavif decodes it, with another cell's header."""
     data = avif(*streams[256], (256, 256), cells=[2, 3], grid=(1, 2), output=(256, 512), without_header=(3,))
