@@ -268,7 +268,7 @@ def test_code_for_gpus_newer_than_nvrtc(known_to, one_kernel, monkeypatch, tmp_p
 
 def test_the_doctor_says_which_target_was_taken(known_to, monkeypatch):
     known_to((12, 8))
-    monkeypatch.setattr(nvrtc, "cached", lambda arch: b"")
+    monkeypatch.setattr(nvrtc, "cached", lambda arch, defines, program: b"")
     texts = []
     for arch in (90, 103, 130):
         monkeypatch.setattr(checks, "_gpu_architecture", lambda arch=arch: arch)
