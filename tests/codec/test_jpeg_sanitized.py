@@ -30,7 +30,7 @@ MISTAKES = {
     "block": ("jpeg/headers.h", "for (; {at + 17 <= size <> at + 16 <= size}; at += 16)"),
     "marker": ("jpeg/headers.h", "for (int64_t at = 2; {at + 2 <= size <> at + 1 <= size} &&"),
     "result": ("jpeg/headers.h", "memcpy(out + {5 * i <> 5 * i + 1}, &header, sizeof header);"),
-    "segment": ("jpeg/frame.h", "if (length < 2 || {end > size <> false}) return false;"),
+    "segment": ("jpeg/frame.h", "if (length < 2 || {end > size <> false} || marker == DAC || "),
     "headers": ("jpeg/crop.h", "size_t({frame.data_begin <> frame.data_begin + (1 << 16)}));"),
     "bits": ("jpeg/huffman.h", "if ({end - next >= 8 <> end - next >= 1} && "),
     "capacity": ("jpeg/huffman.h", "if ({end - next < 16 <> end - next < 1}) {"),

@@ -107,7 +107,7 @@ SUMS = {
         "cpu/platform.h",
         "(int64* sum, int64 value) { {__atomic_fetch_add(sum, value, __ATOMIC_RELAXED) <> *sum += value}; }",
     ),
-    "count": ("cpu/platform.h", "{ {__atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED) <> ++*counter}; }"),
+    "count": ("cpu/platform.h", "{ return {__atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED) <> (*counter)++}; }"),
 }
 BARRIERS = {
     "core/clahe.h": 1,
