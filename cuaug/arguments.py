@@ -11,9 +11,10 @@ import numpy as np
 
 from cuaug.errors import ArgumentError
 
-__all__ = ["flag", "fraction", "function", "integer", "limit", "one_of", "seconds"]
+__all__ = ["flag", "fraction", "function", "integer", "limit", "one_of", "seconds", "thread_count"]
 
 _INT64_MAX = 2**63 - 1
+_MOST_THREADS = 4096  # beyond the CPUs of any machine; tens of thousands of threads exhaust its memory
 
 
 def integer(name: str, value: Any, minimum: int | None = None) -> int:
@@ -36,6 +37,15 @@ def limit(name: str, value: Any, minimum: int) -> int:
     if not isinstance(value, bool) and hasattr(value, "__index__"):
         value = min(operator.index(value), _INT64_MAX)
     return integer(name, value, minimum)
+
+
+def thread_count(name: str, value: Any) -> int | None:
+    """A number of threads, or None."""
+    if value is None:
+        return None
+    if (number := integer(name, value, 1)) > _MOST_THREADS:
+        raise ArgumentError(f"{name} must be at most {_MOST_THREADS}, not {number}")
+    return number
 
 
 def flag(name: str, value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cuaug.arguments import flag, fraction, integer, limit, one_of
+from cuaug.arguments import flag, fraction, limit, one_of, thread_count
 from cuaug.errors import ArgumentError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 
@@ -68,9 +68,8 @@ class DecodeOptions:
             "load_hint": fraction("load_hint", self.load_hint),
             "decoder": one_of("decoder", self.decoder, ("auto", "nvimgcodec")),
             "video_decoder": one_of("video_decoder", self.video_decoder, ("ffmpeg", "nvdec")),
+            "decode_threads": thread_count("decode_threads", self.decode_threads),
         }
-        if self.decode_threads is not None:
-            checked["decode_threads"] = integer("decode_threads", self.decode_threads, 1)
         for name, value in checked.items():
             object.__setattr__(self, name, value)  # NumPy integers become Python ints
 

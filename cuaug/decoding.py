@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.apply import draw_seed
-from cuaug.arguments import integer
+from cuaug.arguments import thread_count
 from cuaug.codec import MessageLog, read_header, thread_decoder
 from cuaug.decode_options import DecodeOptions, open_options
 from cuaug.device import resolve_device
@@ -122,7 +122,7 @@ def decode(
     is_one = not isinstance(paths_or_bytes, (list, tuple))
     inputs = _Inputs([paths_or_bytes] if is_one else paths_or_bytes)
     options = _with_mode(open_options(decode), mode)
-    threads = None if threads is None else integer("threads", threads, 1)
+    threads = thread_count("threads", threads)
     chosen = _device(device, os.environ.get("CUAUG_DEVICE"))
     regions = None if region is None else _Regions(region, len(inputs), is_one)
     if is_one and transforms is None and chosen.type == "cpu" and options.mode == "RGB":

@@ -13,7 +13,7 @@ import torch
 
 from cuaug._runtime.distributed import check_rank, own_rank
 from cuaug._runtime.rank_agreement import RankAgreement
-from cuaug.arguments import flag, function, integer, one_of, seconds
+from cuaug.arguments import flag, function, integer, one_of, seconds, thread_count
 from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.dataloader_attributes import DataLoaderAttributes
@@ -176,7 +176,7 @@ class Loader(DataLoaderAttributes):
         self._runtime = choose(
             self.device.type,
             self.batch_size,
-            None if threads is None else integer("threads", threads, 1),
+            thread_count("threads", threads),
             None if prefetch is None else integer("prefetch", prefetch, 1),
             "clip" if is_clips else "image",
             resolve_placement(self.device),

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.arguments import flag, integer, one_of
+from cuaug.arguments import flag, integer, one_of, thread_count
 from cuaug.batch import Batch
 from cuaug.decode_options import DecodeOptions, open_options
 from cuaug.device import resolve_device
@@ -125,7 +125,7 @@ class Augment:
             raise ArgumentError("on_error='replace' adds the column 'valid': give `out` another name")
         self.tensors = flag("tensors", tensors)
         self.device = device
-        self.threads = None if threads is None else integer("threads", threads, 1)
+        self.threads = thread_count("threads", threads)
         self.decode = open_options(decode)
         self._stack = not is_plain(transforms) or makes_one_size(transforms)
         self.failed = 0

@@ -249,6 +249,7 @@ def test_limits(tmp_path, transforms):
         (["https://example.org/a.jpg"], {}, r"^paths_or_bytes: input 0 is the URL .*give its bytes"),
         ([FILE], {"mode": "CMYK"}, r"^mode must be "),
         ([FILE], {"threads": 0}, r"^threads must be an integer of at least 1"),
+        ([FILE], {"threads": 2**31}, r"^threads must be at most 4096, not 2147483648$"),
         ([FILE], {"decode": {"apply_exif": False}}, r"^decode must be a cuaug\.DecodeOptions"),
         ([FILE], {"region": 3}, r"^region must be \(top, left, height, width\), four integers, not 3"),
         ([FILE], {"region": (0, 0, 5)}, r"^region must be .*four integers"),

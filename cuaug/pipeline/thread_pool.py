@@ -16,7 +16,7 @@ from cuaug._runtime.intraop import disable_intraop_threads
 from cuaug._runtime.libc import libc
 from cuaug._runtime.native import library
 from cuaug._runtime.placement import bind_thread
-from cuaug.errors import LoaderClosedError, LoaderTimeoutError
+from cuaug.errors import LoaderClosedError, LoaderError, LoaderTimeoutError
 from cuaug.profiling.recorder import Clock
 
 __all__ = ["POLL_SECONDS", "NativeWork", "ThreadPool"]
@@ -111,8 +111,8 @@ class ThreadPool:
         """Queues a task; after some native work, if that is given.
 
         Raises:
-            LoaderError: the pool is closed.
-            RuntimeError: no thread can start: there are too many, or the main thread has ended (Python 3.12).
+            LoaderError: the pool is closed, or the system starts fewer threads than it has.
+            RuntimeError: no thread can start as the main thread has ended (Python 3.12).
         """
         _block_at_exit()
         try:
@@ -123,7 +123,12 @@ class ThreadPool:
                 if workers is None:
                     workers = self._workers = _Workers(self.threads, self._clocks, self.cpus)
                     weakref.finalize(self, workers.stop).atexit = False  # `_stop_all` ends threads at exit
-                workers.start(self.name)
+                try:
+                    workers.start(self.name)
+                except LoaderError:
+                    self._workers = None
+                    workers.stop()  # a call with fewer threads finds room
+                    raise
                 workers.put(task, priority, native)
         except RuntimeError as error:
             if "shutdown" in str(error) and threading.current_thread().daemon:
@@ -194,7 +199,12 @@ class _Workers:
         """Starts missing threads; a Ctrl-C may have interrupted an earlier call."""
         while self._started < self.threads:
             number = next(self._numbers)
-            _Thread(self, number, f"{name}-{number}").start()
+            try:
+                _Thread(self, number, f"{name}-{number}").start()
+            except RuntimeError as error:
+                if "shutdown" in str(error):
+                    raise
+                raise LoaderError(f"only {self._started} of threads={self.threads} started: {error}") from None
             self._started += 1
 
     def put(self, task: Task, priority: int, native: NativeWork | None) -> None:

@@ -19,6 +19,7 @@ from tests.loader.pictures import Memory
     [
         *[({"batch_size": v}, LoaderError, rf"batch_size .* at least 1, not {v}") for v in (0, -1, 1.5, True, None)],
         *[({"threads": v}, LoaderError, rf"threads .* at least 1, not {v}") for v in (0, -2, 0.5, False)],
+        ({"threads": 4097}, LoaderError, "threads must be at most 4096, not 4097"),
         *[({"prefetch": v}, LoaderError, rf"prefetch .* at least 1, not {v}") for v in (0, 2.0)],
         *[({"seed": v}, LoaderError, rf"seed must be an integer, not {re.escape(repr(v))}") for v in (1.5, [])],
         (

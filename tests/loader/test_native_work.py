@@ -17,7 +17,7 @@ from cuaug import DeviceError, Loader
 from cuaug import transforms as T
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.errors import DecodeError
+from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.native_work import FileReads, SampleRuns
 from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
@@ -36,6 +36,29 @@ def finish(work: FileReads | SampleRuns) -> None:
     ended = threading.Event()
     _pool.submit(ended.set, native=work.work)
     assert ended.wait(60)
+
+
+def test_more_threads_than_the_system_starts_are_an_error(monkeypatch):
+    """As for `threads=2**31`; the threads that did start end, and the pool may be used again."""
+    begin, started = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        begin(thread)
+
+    pool, ended = ThreadPool(5, "too-many"), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(LoaderError, match="only 3 of threads=5 started: can't start new thread"):
+            pool.submit(ended.set)
+    for thread in started:
+        thread.join(60)
+        assert not thread.is_alive()
+    pool.submit(ended.set)
+    assert ended.wait(60)
+    pool.close()
 
 
 @settings(max_examples=30, deadline=None)
