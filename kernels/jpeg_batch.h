@@ -1,7 +1,8 @@
-// The tables that describe a batch of JPEGs for a GPU: jpeg/device_batch.h fills them in, core/jpeg_*.h read them.
+// The tables that describe a batch of JPEGs for a GPU: jpeg/device_batch.h fills them in, core/decode_jpeg.h,
+// core/color_jpeg.h and core/scan_jpeg.h read them.
 //
 // Entropy-coded data is cut into segments: consecutive MCUs that one lane of a warp decodes. A segment begins at an
-// entry point of the JPEG index, or after a restart marker, and has to end where the next one begins.
+// entry point, which the JPEG index or a scan gives, or after a restart marker. It has to end where the next begins.
 //
 // A rectangle of MCUs is decoded: those that a region needs. Samples are stored by component, block by block, 64 bytes
 // each, in raster order of the rectangle's blocks. Then the region becomes RGB.
@@ -33,7 +34,6 @@ constexpr int DC_LONGER = 256, AC_LONGER = 1024;
 
 template <int LONGER_ENTRIES>
 struct HuffmanLookup {
-    static constexpr int longer_entries = LONGER_ENTRIES;
     uint16 first[FIRST_ENTRIES], longer[LONGER_ENTRIES];
 };
 

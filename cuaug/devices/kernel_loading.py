@@ -78,10 +78,7 @@ def _load_once(device_index: int, program: str, names: Sequence[str], defines: S
                 functions = load_functions(nvrtc.cached(f"{major}{minor}", defines, program), names, device_index)
             except DeviceError:
                 raise
-            except (
-                RuntimeError,
-                OSError,
-            ) as error:  # torch's, CuPy's, or no temporary file
+            except (RuntimeError, OSError) as error:  # torch's, CuPy's, or no temporary file
                 raise DeviceError(f"the kernels do not load on CUDA device {device_index}: {error}") from error
             _loaded[device_index, names[0]] = functions
         return functions

@@ -78,12 +78,11 @@ def _to_python(value: Any, what: str) -> Any:
     Raises:
         DecodeError: it has none.
     """
+    arrow = require_module("pyarrow", "parquet")
     try:
         result = value.as_py()
         # Times of day wrap, and lose nanoseconds.
-        is_exact = not require_module("pyarrow", "parquet").types.is_time(value.type) or value.equals(
-            require_module("pyarrow", "parquet").scalar(result, value.type)
-        )
+        is_exact = not arrow.types.is_time(value.type) or value.equals(arrow.scalar(result, value.type))
     except UnicodeDecodeError as error:
         raise DecodeError(f"{what} is no UTF-8 text: {error}") from error
     except Exception as error:  # pyarrow raises errors of several kinds

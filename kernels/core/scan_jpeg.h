@@ -179,7 +179,7 @@ DEVICE int synchronize(const Block& block, ScanScratch& scratch) {
     }
 }
 
-// Replaces the sums of each run by those of all runs before it. One thread per sum: 512 additions take 2 us.
+// Replaces the sums of each run by those of all runs before it. One thread per sum: 512 additions are few.
 DEVICE void sum_before(const Block& block, uint32 (*sums)[MAX_SCAN_RUNS], int count, int runs) {
     for (int i = block.thread; i < count; i += block.threads) {
         uint32 before = 0;

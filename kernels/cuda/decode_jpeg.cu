@@ -11,8 +11,8 @@ namespace cuaug {
 #include "core/scan_jpeg.h"
 
 constexpr int JPEG_THREADS = 128, TILE_THREADS = 256;
-// A thread per run. With up to 40 registers a thread three blocks fit on a multiprocessor, with up to 64 two: an H100
-// scans 256 images at once. 32 warps with 100 instructions per 250 cycles or so keep four schedulers busy.
+// A thread per run. With up to 40 registers a thread three blocks fit on a multiprocessor, with up to 64 two: so an
+// H100 has room for 256 images at once. Its speed is not measured yet.
 constexpr int SCAN_THREADS = MAX_SCAN_RUNS;
 
 // Copies a struct whose size is a multiple of 16 bytes to shared memory.

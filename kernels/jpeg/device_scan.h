@@ -17,8 +17,8 @@ constexpr int64_t MAX_SCAN_BYTES = int64_t(1) << 28;
 constexpr int64_t SCAN_CELL_BYTES = 256;
 
 // Photos take 1 to 12 rounds, those of quality 100 with optimized tables up to 100; few threads read in most of them.
-// The CPU scans and decodes such a file in 5 to 10 ms. A round takes a GPU about 0.1 us per byte of a run, for all
-// files of a batch: long runs, which nearly always synchronize, have fewer.
+// The CPU scans and decodes such a file in 5 to 10 ms. By its instructions a round should take a GPU about 0.1 us
+// per byte of a run, for all files of a batch: long runs, which nearly always synchronize, have fewer.
 constexpr int64_t MIN_ROUNDS = 8, MAX_ROUNDS = 128, MAX_ROUND_BYTES = 1 << 17;
 
 // Fills in all but addresses. False unless the entropy-coded data is followed by EOI, as EntryPoints::build demands.

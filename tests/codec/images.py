@@ -7,7 +7,8 @@ import struct
 import zlib
 
 import numpy as np
-from PIL import Image, ImageOps, features
+import pytest
+from PIL import Image, ImageFile, ImageOps, features
 
 H, W = 37, 53
 
@@ -22,6 +23,13 @@ def encode(image: Image.Image, form: str, **options) -> bytes:
     out = io.BytesIO()
     image.save(out, form, **options)
     return out.getvalue()
+
+
+def encode_jpeg(image: Image.Image, **options) -> bytes:
+    """As `encode`. Pillow's own buffer is too small for noise with optimized tables, and it fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImageFile, "MAXBLOCK", 1 << 24)
+        return encode(image, "JPEG", **options)
 
 
 def as_pillow(data: bytes) -> np.ndarray:

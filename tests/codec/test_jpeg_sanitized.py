@@ -5,16 +5,14 @@ A copy of the library with a deliberate mistake must be reported; otherwise the 
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from tests.support.sanitizers import ADDRESS, plant_mistakes, run, run_each
+from tests.support.sanitizers import compile_address, plant_mistakes, run, run_each
 
 pytestmark = [
     pytest.mark.long,
@@ -40,12 +38,7 @@ MISTAKES = {
 
 
 def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
-    """Compile the JPEG kernels with the sanitizers."""
-    source, library = folder / "headers.cpp", folder / "headers.so"
-    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "jpeg/crop.h"\n')
-    options = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}", *flags]
-    subprocess.run([os.environ.get("CXX", "g++"), *options, str(source), "-o", str(library)], check=True)
-    return library
+    return compile_address(folder, kernels, ["jpeg/crop.h"], flags)
 
 
 def test_damaged_files_are_clean(tmp_path):

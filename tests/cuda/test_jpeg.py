@@ -12,7 +12,7 @@ from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from tests.codec.images import as_pillow
-from tests.codec.jpeg_crops import MCU, jpeg
+from tests.codec.jpeg_crops import MCU, jpeg, slice_region
 from tests.loader.pictures import Bytes
 from tests.support.cuda_jpegs import CudaJpegs, damage_data, draw_jpeg, random_region
 
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.cuda
 GEOMETRY = [T.RandomResizedCrop(64), T.RandomHorizontalFlip()]
 CHAINS = {torch.uint8: GEOMETRY, torch.float16: [*GEOMETRY, T.Normalize(0.5, 0.2)]}
 CHAINS[torch.float32] = [*GEOMETRY, T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.Normalize(0.5, 0.2)]
-
-
-def slice_region(pixels: np.ndarray, region: tuple[int, int, int, int]) -> np.ndarray:
-    y0, x0, y1, x1 = region
-    return pixels[y0:y1, x0:x1]
 
 
 @pytest.mark.parametrize("files", [1, 1 << 40, None], ids=["16 pixels", "64 pixels", "first visit"])

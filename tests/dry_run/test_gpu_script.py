@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -16,20 +17,7 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
-STAGES = (
-    "smoke",
-    "tests",
-    "sanitizer",
-    "decode",
-    "kernels",
-    "end-to-end",
-    "training",
-    "memory",
-    "ncu",
-    "clips",
-    "dali",
-    "jpeg",
-)
+STAGES = re.findall(r"^STAGES=\((.*)\)$", (ROOT / "benchmarks" / "gpu.sh").read_text(), re.MULTILINE)[0].split()
 #: Result -> its fields besides those in COMMON.
 FIELDS = {
     "gpu_smoke": {"epochs", "decoded_by", "photos"},

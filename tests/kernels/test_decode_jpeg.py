@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageFile
+from PIL import Image
 
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.jpeg_index import IndexFile
-from tests.codec.images import FORMATS, RGB, encode, photo, without_segments
+from tests.codec.images import FORMATS, RGB, encode, encode_jpeg, photo, without_segments
 from tests.codec.index_files import open_descriptor, parse
 from tests.codec.jpeg_crops import displayed, draw_region, slice_region
 from tests.codec.originals import ORIGINALS
@@ -59,9 +59,7 @@ def jpegs_of_pillow(draw) -> bytes:
     restarts = draw(st.sampled_from(["", "", "restart_marker_blocks", "restart_marker_rows"]))
     if restarts:
         options[restarts] = draw(st.sampled_from([1, 2, 5, 1000]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ImageFile, "MAXBLOCK", 1 << 20)  # optimized noise exceeds Pillow's own guess, which then fails
-        return encode(image, "JPEG", **options)
+    return encode_jpeg(image, **options)
 
 
 @st.composite

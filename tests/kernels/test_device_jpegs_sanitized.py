@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from tests.support.sanitizers import ADDRESS, plant_mistakes, run, run_each
+from tests.support.sanitizers import compile_address, plant_mistakes, run, run_each
 
 pytestmark = [
     pytest.mark.long,
@@ -42,13 +41,7 @@ MISTAKES = {
 
 
 def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
-    """Compiles the decoder with the sanitizers."""
-    source, library = folder / "device_jpegs.cpp", folder / "device_jpegs.so"
-    includes = "".join(f'#include "{name}"\n' for name in ("jpeg/device_batch.h", "cpu/decode_jpeg.h"))
-    source.write_text(f'#define EXPORT __attribute__((visibility("default")))\n{includes}')
-    options = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", *ADDRESS, f"-I{kernels}", *flags]
-    subprocess.run([os.environ.get("CXX", "g++"), *options, str(source), "-o", str(library)], check=True)
-    return library
+    return compile_address(folder, kernels, ["jpeg/device_batch.h", "cpu/decode_jpeg.h"], ["-O1", "-w", *flags])
 
 
 def test_damaged_files_are_clean(tmp_path):

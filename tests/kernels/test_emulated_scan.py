@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.codec.images import encode_jpeg
 from tests.kernels.test_decode_jpeg import jpegs
 from tests.kernels.test_emulated_jpeg import Emulation, compiled
-from tests.kernels.test_scan_jpeg import KINDS, jpeg, textured
+from tests.kernels.test_scan_jpeg import KINDS, textured
 from tests.support.builds import copy_patched
 from tests.support.device_jpegs import decode
 from tests.support.scanned_jpegs import FirstVisit, records_of, visit
@@ -39,8 +40,15 @@ def compare(emulated: Emulation, files: list[bytes], may_be_damaged: bool = Fals
 def photos() -> list[bytes]:
     """Of one run, of more runs than the emulated block has threads, and of several cells a run; RGB and gray."""
     small, large = textured(40, 70, 0, 20), textured(220, 300, 1, 20)
-    files = [jpeg(small, subsampling=2), jpeg(large, subsampling=2, quality=92), jpeg(large, keep_rgb=True)]
-    files += [jpeg(large.convert("L"), optimize=True), jpeg(textured(600, 700, 2, 60), quality=97, subsampling=1)]
+    files = [
+        encode_jpeg(small, subsampling=2),
+        encode_jpeg(large, subsampling=2, quality=92),
+        encode_jpeg(large, keep_rgb=True),
+    ]
+    files += [
+        encode_jpeg(large.convert("L"), optimize=True),
+        encode_jpeg(textured(600, 700, 2, 60), quality=97, subsampling=1),
+    ]
     assert len(files[-1]) > 512 * 512
     return files
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageFile
+from PIL import Image
 
 from cuaug.codec import JpegIndex
-from tests.codec.images import encode, photo
+from tests.codec.images import encode_jpeg, photo
 from tests.codec.jpeg_crops import draw_region, slice_region
 from tests.kernels.test_decode_jpeg import assert_is, jpegs, stored
 from tests.support.device_jpegs import decode
@@ -32,13 +31,6 @@ def textured(height: int, width: int, seed: int, noise: float) -> Image.Image:
     )
     pixels = photo(height, width, seed) + texture / texture.std() * noise
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
-
-
-def jpeg(image: Image.Image, **options: Any) -> bytes:
-    """Pillow's buffer is too small for optimized tables."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ImageFile, "MAXBLOCK", 1 << 24)
-        return encode(image, "JPEG", **options)
 
 
 def compare(files: list[bytes], pixels: int = 16) -> FirstVisit:
@@ -67,7 +59,7 @@ def photo_files(height: int = 200, width: int = 300) -> dict[str, bytes]:
     files = {}
     for number, (name, options) in enumerate(OPTIONS.items()):
         image = textured(height, width, number, 20)
-        files[name] = jpeg(image.convert("L") if "gray" in name else image, **options)
+        files[name] = encode_jpeg(image.convert("L") if "gray" in name else image, **options)
     return files
 
 
@@ -89,7 +81,7 @@ def test_photos_and_the_rounds_they_take(record_property):
 @pytest.mark.parametrize("pixels", [16, 32, 64])
 @pytest.mark.parametrize("sampling", [0, 1, 2])
 def test_every_distance_of_entry_points(pixels, sampling):
-    data = jpeg(textured(70, 310, 1, 20), subsampling=sampling)
+    data = encode_jpeg(textured(70, 310, 1, 20), subsampling=sampling)
     (record,) = records_of(lambda index: visit([data], index=index), data, pixels)
     assert record.distance * (8 if sampling == 0 else 16) == pixels
     assert not compare([data], pixels).outcomes[0].is_damaged
@@ -110,8 +102,8 @@ def test_three_thousand_drawn_jpegs(file, pixels):
 
 def test_long_runs_have_several_cells():
     """Of more than 512 x 512 bytes: a run that is read again stops at the end of a cell."""
-    files = [jpeg(textured(500, 700, seed, 40), quality=96, subsampling=seed) for seed in range(3)]
-    files.append(jpeg(textured(900, 1200, 3, 30).convert("L"), quality=98))
+    files = [encode_jpeg(textured(500, 700, seed, 40), quality=96, subsampling=seed) for seed in range(3)]
+    files.append(encode_jpeg(textured(900, 1200, 3, 30).convert("L"), quality=98))
     assert min(map(len, files)) > 270_000
     assert not any(outcome.is_damaged for outcome in compare(files).outcomes)
 
@@ -132,7 +124,7 @@ def test_regions(data, name):
 def white_noise() -> bytes:
     """With one code for all tables but of different symbols, it hardly synchronizes."""
     noise = np.random.default_rng(0).integers(0, 256, (100, 200, 3), dtype=np.uint8)
-    return jpeg(Image.fromarray(noise), quality=100, subsampling=1, optimize=True)
+    return encode_jpeg(Image.fromarray(noise), quality=100, subsampling=1, optimize=True)
 
 
 def test_files_that_do_not_synchronize_are_indexed_on_the_cpu():

@@ -18,7 +18,7 @@ import pytest
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from tests.support.builds import replace_once
 
-__all__ = ["ADDRESS", "ROOT", "THREAD", "plant_mistakes", "run", "run_each"]
+__all__ = ["ADDRESS", "ROOT", "THREAD", "compile_address", "plant_mistakes", "run", "run_each"]
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = ["-g1", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
@@ -49,6 +49,16 @@ def _runtime(name: str) -> str:
     if "/" not in path:
         pytest.skip(f"the compiler has no {name}")
     return path.strip()
+
+
+def compile_address(folder: Path, kernels: Path, includes: list[str], flags: list[str]) -> Path:
+    """Compiles a library of headers of `kernels` under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    source, library = folder / "headers.cpp", folder / "headers.so"
+    lines = "".join(f'#include "{name}"\n' for name in includes)
+    source.write_text(f'#define EXPORT __attribute__((visibility("default")))\n{lines}')
+    options = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}", *flags]
+    subprocess.run([os.environ.get("CXX", "g++"), *options, str(source), "-o", str(library)], check=True)
+    return library
 
 
 def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
