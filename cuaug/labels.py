@@ -16,6 +16,9 @@ from cuaug.targets import holds_targets
 
 __all__ = ["LabelDtypes", "check_label", "collate", "empty_labels"]
 
+# Types of which `collate` merges all values.
+_PLAIN_TYPES = {bool, float, str, np.bool_, np.int32, np.int64, np.float32, np.float64}
+
 
 def collate(labels: Sequence[Any]) -> Any:
     """Merges the labels of N samples into one object.
@@ -81,7 +84,7 @@ def check_label(label: Any) -> None:
             check_label(field)
     elif isinstance(label, (list, tuple)):
         kinds = set(map(type, label))  # long lists of numbers are common
-        for item in () if kinds == {float} else (min(label), max(label)) if kinds == {int} else label:
+        for item in () if kinds <= _PLAIN_TYPES else (min(label), max(label)) if kinds == {int} else label:
             check_label(item)
 
 

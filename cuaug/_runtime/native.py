@@ -1,4 +1,9 @@
-"""The compiled kernel library: CPU kernels, planner, JPEG code and random draws, through ctypes without the GIL."""
+"""The compiled kernel library: CPU kernels, planner, JPEG code and random draws, through ctypes.
+
+A call releases the GIL, but not of functions in `_KEEPS_GIL`: while other threads wait for the GIL, a release costs a
+system call and often a wait: more than these functions take. They take microseconds for a batch, wait for nothing and
+take no lock. A function that reads, decodes, runs kernels or may take 100 us must release the GIL.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,14 @@ ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
 _here = Path(__file__).parent.parent
 #: The kernel sources: inside an installed wheel, or beside the package in a checkout.
 KERNEL_DIRECTORY = _here / "_kernels" if (_here / "_kernels").is_dir() else _here.parent / "kernels"
+
+_KEEPS_GIL = (
+    *("append", "begin", "borders", "crop", "current_sizes", "finish", "flip", "misfit", "output_sizes", "pad"),
+    *("pass_table_size", "regions", "resize", "set_filter", "sort_operations", "split", "transpose", "warp"),
+    *("draw", "first_window", "first_window_with_box", "is_resample_signature", "scratch_words", "signature"),
+    *("device_batch_add_residents", "device_batch_bound", "device_batch_finish", "device_batch_make_resident"),
+    *("device_batch_new", "device_batch_plan", "device_batch_reserve", "pays_to_crop", "resident_jpeg_bytes"),
+)
 
 
 def _sources_checksum(folder: Path) -> int:
@@ -63,6 +76,11 @@ def _load() -> ctypes.CDLL:
     if not override and KERNEL_DIRECTORY.name == "kernels" and KERNEL_DIRECTORY.is_dir():  # not in an installed wheel
         _check_sources(lib, path, KERNEL_DIRECTORY)
     _declare(lib)
+    keeping = ctypes.PyDLL(str(path))
+    for name in (f"cuaug_{name}" for name in _KEEPS_GIL):
+        function, declared = getattr(keeping, name), getattr(lib, name)
+        function.argtypes, function.restype = declared.argtypes, declared.restype
+        setattr(lib, name, function)
     return lib
 
 
@@ -91,7 +109,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_device_batch_bound.argtypes, lib.cuaug_device_batch_bound.restype = [pointer, i64], i64
     lib.cuaug_device_batch_new.argtypes = [pointer, i64, i64, i32, i32, i32]
     lib.cuaug_device_batch_new.restype = pointer
-    lib.cuaug_resident_jpeg_bytes.restype = i64
+    lib.cuaug_resident_jpeg_bytes.argtypes, lib.cuaug_resident_jpeg_bytes.restype = [], i64
     lib.cuaug_device_batch_add_residents.argtypes = [*[pointer] * 4, i64]
     lib.cuaug_device_batch_add_residents.restype = None
     lib.cuaug_device_batch_make_resident.argtypes = [pointer, i64, pointer, pointer]
@@ -140,7 +158,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_is_resample_signature.argtypes = [ctypes.c_uint64]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
-    lib.cuaug_pass_table_size.restype = i64
+    lib.cuaug_pass_table_size.argtypes, lib.cuaug_pass_table_size.restype = [], i64
     lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [pointer, pointer, i32], None
     lib.cuaug_finish.argtypes, lib.cuaug_finish.restype = [pointer, i64, i32, i32, i32, pointer], i64
     lib.cuaug_sort_operations.argtypes = [pointer, i64, pointer, pointer, i64, pointer]

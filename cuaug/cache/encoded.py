@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -95,6 +95,10 @@ class EncodedCache:
         A JPEG on a GPU takes the place of encoded bytes.
         """
         return self._samples.get(key)
+
+    def get_each(self, keys: Sequence[int]) -> list[tuple[bytes | ResidentJpeg, Any] | None]:
+        """As `get`, for each key."""
+        return list(map(self._samples.get, keys))
 
     def has_room(self, size: int) -> bool:
         """Whether a sample of this many bytes fits."""

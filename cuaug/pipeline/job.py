@@ -1,8 +1,8 @@
 """One batch on its way through the pipeline: its states, and its damaged samples.
 
     state       method             next state
-    submitted   start              naming if the source names files, else making
-    naming      _read              reading: files, and headers of JPEGs, without Python
+    submitted   start              naming if the source names files or there is an encoded cache, else making
+    naming      _read              reading: files, and headers of JPEGs, without Python; making if there are no files
     reading     _finish_reads      making
     making      _make_items        planning, once tasks have read and parsed the samples that need Python
     planning    _plan              running; also `_move_targets`, if the labels hold targets
@@ -75,7 +75,7 @@ class Job(TaskSteps):
             self.dropped = parent.dropped
 
     def start(self) -> Job:
-        if self.config.reader.reads_natively:
+        if self.config.reader.reads_natively or self.config.reader.looks_up:
             self.prepares = self.decodes_on_workers  # quick work: a slow source's would delay the first batch
             self.submit_step(self._read)
         else:
@@ -178,14 +178,29 @@ class Job(TaskSteps):
             self._data[k] = None
             self.add_error(k, error)
 
+    def _look_up(self) -> None:
+        """Takes the samples that are in a cache, and the paths of files."""
+        data, labels = self.config.reader.look_up(self.indices)
+        if self.config.collate is collate:
+            try:
+                check_label(labels)
+            except DecodeError:  # `_fetch` finds the label
+                return
+        self._data, self._samples.labels = data, labels
+
     def _read(self) -> None:
         """Reads files and the headers of JPEGs."""
         reader = self.config.reader
         with self._recorder.at("read", self.number) as clock:
-            clock.count("begun", len(self._data))
             ranges = reader.file_ranges(self.indices)
-            for k, index in enumerate(self.indices.tolist() if ranges is None else ()):
-                self._fetch(k, index)
+            if ranges is None:
+                self._look_up()
+            if reader.reads_natively:
+                clock.count("begun", len(self._data))
+                for k in [k for k, value in enumerate(self._data) if value is UNREAD and ranges is None]:
+                    self._fetch(k, int(self.indices[k]))
+            else:
+                clock.count("begun", sum(value is not UNREAD for value in self._data))
             times = Times(self.number, self.dropped, self.indices, ("read", "parse"))
             reads = reader.file_reads(self._data, ranges, times)
         if reads is None:
@@ -204,9 +219,8 @@ class Job(TaskSteps):
     def _make_items(self, jpegs: list[Item | None]) -> None:
         """Reads and parses the samples that need Python, in tasks, then plans; `jpegs` are the items that are ready."""
         reader, labels = self.config.reader, self._samples.labels
-        if not (makes_all := reader.makes_all_items or reader.labels.may_read(labels)):
-            self._items = jpegs
-        rest = [k for k, value in enumerate(self._data) if value is not None and (makes_all or jpegs[k] is None)]
+        self._items = reader.ready_items(self._data, labels, jpegs)
+        rest = [k for k, item in enumerate(self._items) if item is None and self._data[k] is not None]
         if not rest:
             self._plan()
             return
@@ -216,13 +230,14 @@ class Job(TaskSteps):
             positions = rest[rows.start : rows.stop]
             with self._recorder.at(batch=self.number) as clock:
                 self._workers.track(clock)
-                for k in [k for k in positions if self._data[k] is UNREAD]:
+                unread = [k for k in positions if self._data[k] is UNREAD]
+                for k in unread:
                     index = int(self.indices[k])
                     if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
                         return
                     self._fetch(k, index)
                 clock.at("parse")
-                clock.count("begun", 0 if reader.reads_natively else len(positions))
+                clock.count("begun", 0 if reader.reads_natively else len(unread))
                 items, errors = reader.make_items(
                     self.indices[positions].tolist(),
                     [self._data[k] for k in positions],
@@ -281,7 +296,7 @@ class Job(TaskSteps):
         if planned is None:
             self.finish_run(None, positions)
             return
-        items = [cast(Item, self._items[k]) for k in positions.tolist()]
+        items = cast(list[Item], [self._items[k] for k in positions.tolist()])
         if planned.targets or self._samples.pictures:
             self._move_targets(positions, planned, lambda: self._run(positions, items, planned))
         else:

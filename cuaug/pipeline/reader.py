@@ -48,7 +48,7 @@ __all__ = ["UNREAD", "Item", "Reader"]
 
 # Data that needs no further check.
 _COMMON_TYPES = str, bytes, np.ndarray, ClipRequest
-#: The data of a sample that `Reader.fetch` has not read yet.
+#: The data of a sample that `Reader.look_up` did not find, and `Reader.fetch` has not read yet.
 UNREAD = object()
 # The reader keeps the paths of the last samples, for errors, if the source cannot name them.
 _MAX_RECENT_PATHS = 4096
@@ -111,6 +111,29 @@ class Reader:
         """The origin of samples that arrive decoded, as a key of `Stats.decoded_by`."""
         return "source" if self.decoded is None else "cache"
 
+    def look_up(self, indices: NDArray[np.int64]) -> tuple[list[Any], list[Any]]:
+        """The data and labels of n samples as `fetch` gives them, without a call for each; `UNREAD` of all others.
+
+        Finds samples in the encoded cache, and the paths of files. Reads nothing.
+        """
+        data, labels = [UNREAD] * len(indices), [None] * len(indices)
+        missing = list(range(len(indices)))
+        if self._finds_encoded:
+            assert self._encoded is not None
+            for k, entry in enumerate(self._encoded.get_each(indices.tolist())):
+                if entry is not None:
+                    data[k], labels[k] = entry
+            missing = [k for k in missing if data[k] is UNREAD]
+        paths_of = optional_method(self.source, "paths_and_labels") if self._gives_paths else None
+        found = None
+        if missing and paths_of is not None:
+            with contextlib.suppress(Exception):  # `fetch` raises it again, and names the sample
+                found = paths_of(indices[missing])
+        if found is not None and set(map(type, found[0])) == {str}:
+            for k, path, label in zip(missing, *found, strict=True):
+                data[k], labels[k] = path, label
+        return data, labels
+
     def fetch(self, index: int) -> tuple[Any, Any]:
         """Reads a sample as (data, label), or as (path, label) for `file_reads`.
 
@@ -159,7 +182,20 @@ class Reader:
     @property
     def reads_natively(self) -> bool:
         """Whether `FileReads` reads the samples, without Python."""
-        return self._ranges_of is not None or (self.decoded is None and getattr(self.source, "gives_paths", False))
+        return self._ranges_of is not None or self._gives_paths
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether `look_up` may find samples."""
+        return self._gives_paths or self._finds_encoded
+
+    @property
+    def _gives_paths(self) -> bool:
+        return self.decoded is None and getattr(self.source, "gives_paths", False)
+
+    @property
+    def _finds_encoded(self) -> bool:
+        return self._encoded is not None and self.clip_sampler is None
 
     def file_ranges(self, indices: NDArray[np.int64]) -> FileRanges | None:
         """Where the samples lie in open files; None if `fetch` gives their paths."""
@@ -205,10 +241,18 @@ class Reader:
         jpegs = jpegs_of(data, headers, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         return cast(list[Item | None], jpegs)
 
-    @property
-    def makes_all_items(self) -> bool:
-        """Whether `make_items` is needed for common JPEGs too: for a cache, or to check their sizes."""
-        return self._encoded is not None or self.decoded is not None or self._picture_size is not None
+    def ready_items(self, data: Sequence[Any], labels: Sequence[Any], jpegs: list[Item | None]) -> list[Item | None]:
+        """The items that need no `make_items`; None for all others.
+
+        Args:
+            jpegs: the items of common JPEGs that native code has parsed. They still need it for a cache, or to check
+                their sizes; JPEGs in the GPU's memory do not.
+        """
+        if self.labels.may_read(labels):
+            return [None] * len(data)
+        if self._encoded is None and self.decoded is None and self._picture_size is None:
+            return jpegs
+        return [value if type(value) is ResidentJpeg else None for value in data]
 
     def make_items(
         self,

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cuaug._runtime.npy import decode_npy
 from cuaug._runtime.npz import decode_npz
@@ -28,6 +29,7 @@ __all__ = [
     "decode_text",
     "decoder_for",
     "encode_text",
+    "labels_at",
     "parse_label_fields",
     "to_column",
     "to_label_sequence",
@@ -59,6 +61,15 @@ class LabelColumns(Sequence[dict[str, Any]]):
 
     def __getitem__(self, index: Any) -> Any:
         return {name: column[index] for name, column in self.columns.items()}
+
+
+def labels_at(labels: Any, indices: NDArray[np.int64]) -> list[Any] | None:
+    """`labels[i]` of each index; None for a type of the user's, whose code may raise an error for one sample."""
+    if type(labels) is np.ndarray:
+        return list(labels[indices])
+    if type(labels) in (list, tuple, range, LabelColumns):
+        return [labels[i] for i in indices.tolist()]
+    return None
 
 
 def parse_label_fields(label: str | Sequence[str] | None) -> tuple[list[str], bool]:

@@ -201,6 +201,11 @@ class SubsetSource(_CompositeSource):
         ranges_of = optional_method(self.sources[0], "file_ranges")
         return None if ranges_of is None else lambda indices: ranges_of(self.indices[indices])
 
+    def paths_and_labels(self, indices: NDArray[np.int64]) -> tuple[list[str], list[Any]] | None:
+        """As the source's, if it has that."""
+        method = optional_method(self.sources[0], "paths_and_labels")
+        return None if method is None else method(self.indices[indices])
+
     def _indices_of(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.indices[indices]
 

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.remote import urls as _urls
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
-from cuaug.sources._labels import Classes, encode_text, to_label_sequence
+from cuaug.sources._labels import Classes, encode_text, labels_at, to_label_sequence
 from cuaug.sources._repr import ReprMixin
 
 __all__ = ["EXTENSIONS", "Files", "images_below", "is_pattern", "split_pairs"]
@@ -165,6 +168,11 @@ class Files(ReprMixin):
         """Whether `read` only gives paths, without reading anything itself."""
         return not self._has_urls
 
+    def paths_and_labels(self, indices: NDArray[np.int64]) -> tuple[list[str], list[Any]] | None:
+        """What `read` returns for each of these samples, where `gives_paths`; None if `read` has to be called."""
+        labels = labels_at(self.labels, indices) if type(self).read is Files.read else None
+        return None if labels is None else ([self.paths[i] for i in indices.tolist()], labels)
+
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
         return self.labels[index]
@@ -236,7 +244,7 @@ def _to_strings(paths: Iterable[Any]) -> list[str]:
         text = os.fspath(path) if isinstance(path, os.PathLike) else path
         if not isinstance(text, str):
             raise ArgumentError(f"paths: entry {i} is {path!r:.200}, not a path")
-        strings.append(text)
+        strings.append(str(text))  # NumPy's strings are of a type of their own
     return strings
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
 
@@ -229,3 +231,78 @@ def test_images_between_two_passes_count_against_max_pixels():
 def test_limits_are_positive_integers(value):
     with pytest.raises(LoaderError, match="max_bytes"):
         DecodeOptions(max_bytes=value)
+
+
+# --- files whose paths and labels the source gives for a whole batch --------------------------------------------------
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return [write(tmp_path / f"{i}.png", png(i)) for i in range(6)]
+
+
+def write(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return str(path)
+
+
+@pytest.mark.parametrize("cache", [None, "encoded"])
+def test_a_list_of_files_is_not_asked_for_each_sample(paths, monkeypatch, cache):
+    def read(self: Files, index: int) -> Any:
+        raise AssertionError("the source was asked for one sample")
+
+    source = Files(paths, [5, 4, 3, 2, 1, 0])
+    with Loader(source, batch_size=4, device="cpu", cache=cache) as loader:
+        monkeypatch.setattr(Files, "read", read)
+        for _ in range(2):
+            assert [label for batch in loader for label in batch.labels.tolist()] == [5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("cache", [None, "encoded"])
+@pytest.mark.parametrize("label", [2**63, torch.zeros(2).to_sparse(), {"id": [0, -(2**63) - 1]}])
+def test_a_label_that_no_batch_holds_costs_its_sample(paths, label, cache):
+    source = Files(paths, [0, 1, label, 3, 4, 5])
+    with Loader(source, batch_size=3, on_error="skip", device="cpu", cache=cache) as loader:
+        for _ in range(2):
+            assert [index for batch in loader for index in batch.indices.tolist()] == [0, 1, 3, 4, 5]
+        assert loader.stats().failed == 2
+    with Loader(source, batch_size=3, device="cpu", cache=cache) as loader:
+        with pytest.raises(DecodeError, match=r"2\.png.*the label holds") as caught:
+            list(loader)
+        assert caught.value.index == 2 and caught.value.path == paths[2]
+    with Loader(source, batch_size=3, device="cpu", cache=cache, collate_fn=list) as loader:
+        assert sum(len(batch.labels) for batch in loader) == 6
+
+
+def test_labels_whose_code_fails_name_the_sample(paths):
+    class Labels(list):
+        def __getitem__(self, index: Any) -> Any:
+            if index == 4:
+                raise ZeroDivisionError
+            if index == 1:
+                raise DecodeError("no label")
+            return index
+
+    with Loader(Files(paths, Labels(range(6))), batch_size=2, on_error="skip", device="cpu") as loader:
+        batches = iter(loader)
+        assert next(batches).indices.tolist() == [0]
+        with pytest.raises(ZeroDivisionError) as caught:
+            list(batches)
+        assert sys.version_info < (3, 11) or caught.value.__notes__ == ["while reading sample 4"]
+
+
+def test_paths_that_became_other_objects_are_read(paths):
+    source = Files(list(map(np.str_, paths)))
+    assert set(map(type, source.paths)) == {str}
+    source.paths[1], source.paths[4] = Path(paths[1]), np.str_(paths[4])
+    with Loader(source, batch_size=3, device="cpu") as loader:
+        assert [label for batch in loader for label in batch.labels.tolist()] == list(range(6))
+
+
+def test_a_source_that_became_shorter_names_the_sample(paths):
+    source = Files(paths)
+    with Loader(source, batch_size=2, device="cpu") as loader:
+        del source.paths[5:]
+        with pytest.raises(IndexError) as caught:
+            list(loader)
+        assert sys.version_info < (3, 11) or caught.value.__notes__ == ["while reading sample 5"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import UserList
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import Subset
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Csv, Files, ListFile, open_source
+from cuaug.sources._labels import LabelColumns
 from tests.loader.pictures import numbers_of, png
 
 
@@ -55,6 +58,45 @@ def test_labels_are_taken_by_position(kind):
     source = Files(kind(rows, paths), kind(rows, [7, 8, 9]))
     assert read(source) == [("a.jpg", 7), ("b.jpg", 8), ("c.jpg", 9)] and source.label(0) == 7
     assert source.fingerprint() == Files(paths, [7, 8, 9]).fingerprint()
+
+
+LABELS = {
+    "none": None,
+    "integers": [7, 8, 9, 7],
+    "mixed": [7, 0.5, None, {"mask": "m.png"}],
+    "text": ["a cat", "a dog", "a bird", "a fox"],
+    "array": np.array([7, 8, 9, 7]),
+    "rows": np.arange(8.0).reshape(4, 2),
+    "columns": LabelColumns({"id": [1, 2, 3, 4], "box": np.arange(16).reshape(4, 4)}),
+}
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_samples_are_named_together_as_one_by_one(labels):
+    source, indices = Files(["a.jpg", "b.jpg", "c.jpg", "d.jpg"], labels), np.array([3, 0, 0, 2])
+    paths, found = source.paths_and_labels(indices)
+    each = [source.read(i) for i in indices.tolist()]
+    assert paths == [path for path, _ in each]
+    assert list(map(type, found)) == [type(label) for _, label in each]
+    np.testing.assert_equal(found, [label for _, label in each])
+    subset = open_source(Subset(source, [2, 3]))
+    np.testing.assert_equal(
+        subset.paths_and_labels(np.array([1, 0])), (["d.jpg", "c.jpg"], [source.labels[3], source.labels[2]])
+    )
+
+
+def test_code_of_the_users_is_called_for_each_sample():
+    class Drawn(Files):
+        def read(self, index: int):
+            return self.paths[index], -index
+
+    class Numbers(UserList):
+        pass
+
+    indices = np.arange(2)
+    for source in (Drawn(["a.jpg", "b.jpg"]), Files(["a.jpg", "b.jpg"], Numbers([1, 2]))):
+        assert source.paths_and_labels(indices) is None
+        assert open_source(Subset(source, [0, 1])).paths_and_labels(indices) is None
 
 
 @pytest.mark.parametrize("paths", ["photos/a.jpg", Path("photos"), b"photos", None, 5, {"a.jpg"}])
