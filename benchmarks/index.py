@@ -76,7 +76,7 @@ def cuda_input(task: Task, index: JpegIndex | None) -> list[dict[str, float]]:
             planned = plan_samples(transforms, items, [None] * len(items), rng, None, Layout.CHW, str)
             staged = StagedBatch(cast(list[Item], items), planned, pool, index)
             start = time.thread_time()
-            crops += staged.stage(range(len(staged.rows)))
+            crops += staged.stage(range(len(staged.rows)), _refuse)
             seconds += time.thread_time() - start
             total_bytes += sum(len(item.data) for item in cast(list[EncodedJpeg], staged.items))
             total_blocks += sum(blocks[i] * size / 3 for i, size in zip(rows, staged.sizes.tolist(), strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ __all__ = [
     "DecodedImage",
     "EncodedImage",
     "EncodedJpeg",
+    "FileView",
     "jpegs_of",
     "open_jpegs",
     "pillow_header",
@@ -62,6 +63,26 @@ _UNOPENED = object()
 
 _MIN_TILE_LIMIT = 1 << 20
 """Pixels that tiles and frames may have, however small `max_pixels` is: a tile may be larger than its image."""
+
+
+class FileView(NamedTuple):
+    """A file that native code has read, or of which it knows what it needs.
+
+    Attributes:
+        reads: the `FileReads` that `reads.read(number)` takes the bytes from.
+        row: address of its `FileRow` (kernels/cpu/batch_work.h).
+        address, size: of the bytes; the address is 0 if they were not read.
+    """
+
+    reads: Any
+    number: int
+    row: int
+    address: int
+    size: int
+
+    def read(self) -> Any:
+        """The bytes. Raises a DecodeError: the file cannot be read, or has changed since native code examined it."""
+        return self.reads.read(self.number)
 
 
 class EncodedImage:
@@ -101,14 +122,16 @@ class EncodedImage:
 
     @property
     def data(self) -> Any:
-        """The file: bytes, or (n,) uint8."""
+        """The file: bytes, or (n,) uint8; raises as `FileView.read`."""
+        if type(self._data) is FileView:
+            self._data = self._data.read()
         return self._data
 
     @property
     def _stream(self) -> Any:
         """nvImageCodec's CodeStream for the GPU decoders, or None where Pillow decodes."""
         if self._opened is _UNOPENED:
-            (self._opened,) = open_streams([self._data])
+            (self._opened,) = open_streams([self.data])
         return self._opened
 
     def file_row(self) -> tuple[int, ...]:
@@ -116,7 +139,7 @@ class EncodedImage:
 
         Keep the image while they are used.
         """
-        data = self._data
+        data = self.data
         return (
             data_address(data), len(data), self.height, self.width, self._orientation, self.restart_interval,
             self.for_gpu,
@@ -147,7 +170,7 @@ class EncodedImage:
         """
         if not self.is_worth_cropping(region, index):
             return None
-        crop = crop_jpeg(self._data, region, (self.height, self.width), self._orientation, index, out)
+        crop = crop_jpeg(self.data, region, (self.height, self.width), self._orientation, index, out)
         if crop is None:
             return None
         data, (height, width), inner = crop
@@ -156,7 +179,7 @@ class EncodedImage:
     def decode_with_pillow(self, region: Region | None = None) -> tuple[NDArray[np.uint8] | DecodeError, list[str]]:
         """Decode a region, or all, with Pillow: (pixels or the error, lines that the libraries printed)."""
         outcome: NDArray[np.uint8] | DecodeError
-        data = self._data if isinstance(self._data, bytes) else bytes(self._data)
+        data = self.data if isinstance(self.data, bytes) else bytes(self.data)
         with capture_stderr() as lines:
             try:
                 outcome = pillow_decode(data, (self.height, self.width), self._orientation, region)
@@ -174,6 +197,13 @@ class EncodedJpeg(EncodedImage):
     __slots__ = ()
 
     for_gpu = True
+
+    def staging_row(self) -> tuple[int, ...]:
+        """As `file_row`, but a file that was not read has the address 0; then the address of the `FileRow`, or 0."""
+        data = self._data
+        place = (data.address, data.size, data.row) if type(data) is FileView else (data_address(data), len(data), 0)
+        address, size, row = place
+        return address, size, self.height, self.width, self._orientation, self.restart_interval, 1, row
 
 
 class DecodedImage:

@@ -90,6 +90,11 @@ class JpegIndex:
                     self._handle = self._open()
         return self._handle
 
+    @property
+    def open_handle(self) -> int | None:
+        """The handle, if the file is open."""
+        return self._handle
+
     def handle_for(self, rows: NDArray[np.int64]) -> int | None:
         """The handle if one of the regions can use it, so that no file is made for other images; else None.
 

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, each_tensor
+from cuaug.codec import JpegIndex
 from cuaug.devices.cuda import fork_error
 from cuaug.errors import ArgumentError, DecodeError, DeviceError
 from cuaug.pipeline.clips import EncodedClip
@@ -53,6 +54,12 @@ class CudaPipeline(Pipeline):
         self.ranges = torch.cuda.nvtx
         self.producer_thread = ThreadPool(1, "cuaug-producer", config.cpus)
         self.producer = CudaProducer(config, recorder, threads, device)
+
+    @property
+    def known_files(self) -> JpegIndex | None:
+        """The index of JPEGs that are not read before they are staged."""
+        takes_all = self.config.reader.makes_all_items or self.config.decoder != "auto"
+        return None if takes_all else self.index
 
     @property
     def pools(self) -> list[ThreadPool]:
@@ -89,7 +96,7 @@ class CudaJob(Job):
         def stage(task: range) -> None:
             with self._recorder.at("copy", batch=self.number) as clock:
                 self._workers.track(clock)
-                clock.count("parts", staged.stage(task))
+                clock.count("parts", staged.stage(task, lambda i, error: self.add_error(int(positions[i]), error)))
 
         def stage_rest() -> None:
             if count := len(staged.rows):

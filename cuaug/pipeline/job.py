@@ -202,7 +202,7 @@ class Job(TaskSteps):
             else:
                 clock.count("begun", sum(value is not UNREAD for value in self._data))
             times = Times(self.number, self.dropped, self.indices, ("read", "parse"))
-            reads = reader.file_reads(self._data, ranges, times)
+            reads = reader.file_reads(self._data, ranges, times, self.pipeline.known_files)
         if reads is None:
             return self._make_items([None] * len(self._data))
         self.submit_step(partial(self._finish_reads, reads, times), reads.work)

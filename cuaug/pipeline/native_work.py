@@ -11,6 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
+from itertools import count, repeat
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from cuaug.codec import (
     DecoderPaths,
     DeviceJpegs,
     EncodedImage,
+    FileView,
     JpegIndex,
     load_codec,
     split_lines,
@@ -32,14 +34,15 @@ from cuaug.errors import DecodeError
 from cuaug.pipeline.thread_pool import NativeWork
 from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
+from cuaug.sources._bytes import error_reason, read_bytes
 from cuaug.sources._file_ranges import FileRanges
 
 __all__ = ["FileReads", "JpegStaging", "SampleRuns", "Times"]
 
 _READ, _RUN, _STAGE = 1, 2, 3  # kinds of work
-# Fields of a `FileRow`; the five int32 of its header take three.
-_PATH, _FILE, _BEGIN, _HEADER_CRC, _DATA, _SIZE, _CHUNK, _OFFSET, _HEADER = range(9)
-_FILE_FIELDS = _HEADER + 3
+# Fields of a `FileRow`; its identity takes two, the five int32 of its header three.
+_PATH, _FILE, _BEGIN, _HEADER_CRC, _DATA, _SIZE, _CHUNK, _OFFSET = range(8)
+_HEADER, _IS_KNOWN, _FILE_FIELDS = 10, 13, 14
 
 _REGION_FIELDS = 11  # of `EncodedRegion`
 _PIXELS, _PITCH, _SAMPLE, _STATUS, _LACKS_MEMORY, _TEXT_LENGTH, _SAMPLE_FIELDS = range(_REGION_FIELDS, 18)
@@ -65,6 +68,7 @@ class _ReadWork(ctypes.Structure):
         ("max_bytes", ctypes.c_int64),
         ("max_scans", ctypes.c_int64),
         ("max_work", ctypes.c_int64),
+        ("index", ctypes.c_void_p),
     )
 
 
@@ -101,6 +105,7 @@ class _StageWork(ctypes.Structure):
     _fields_ = (
         ("common", _Common),
         ("batch", ctypes.c_void_p),
+        ("files", ctypes.c_void_p),
         ("requests", ctypes.c_void_p),
         ("numbers", ctypes.c_void_p),
         ("index", ctypes.c_void_p),
@@ -154,14 +159,22 @@ class FileReads:
         ranges: of the n samples, if they are ranges and no paths.
         max_bytes: larger files are not read.
         max_pixels: for the limit of work in a JPEG's scans.
+        index: JPEGs that it knows are not read, for `JpegStaging` to read what it needs of them; None: all are read.
     """
 
     def __init__(
-        self, data: Sequence[Any], ranges: FileRanges | None, times: Times, max_bytes: int, max_pixels: int
+        self,
+        data: Sequence[Any],
+        ranges: FileRanges | None,
+        times: Times,
+        max_bytes: int,
+        max_pixels: int,
+        index: JpegIndex | None = None,
     ) -> None:
-        self._data, self._ranges, self._times = data, ranges, times
-        count = 1 if ranges is None else ranges.table.shape[1]
-        rows = self._rows = np.zeros((len(data), count, _FILE_FIELDS), dtype=np.int64)
+        self._data, self._ranges, self._times, self._index, self._max_bytes = data, ranges, times, index, max_bytes
+        self._chunks: list[NDArray[np.uint8]] = []
+        per_sample = 1 if ranges is None else ranges.table.shape[1]
+        rows = self._rows = np.zeros((len(data), per_sample, _FILE_FIELDS), dtype=np.int64)
         if ranges is None:
             paths = [value if type(value) is str else "" for value in data]
             rows[:, 0, _PATH], self._names = _encode_paths(paths)
@@ -174,8 +187,9 @@ class FileReads:
             raise MemoryError("no memory to read files")
         weakref.finalize(self, library.cuaug_file_memory_delete, self._memory).atexit = False
         self._table = _ReadWork(
-            times.common, address(rows), count, 0 if ranges is None else ranges.header_bytes, self._memory,
+            times.common, address(rows), per_sample, 0 if ranges is None else ranges.header_bytes, self._memory,
             min(max_bytes, sys.maxsize), MAX_SCANS, min(MAX_FULL_SCANS * max_pixels, sys.maxsize),
+            None if index is None else index.open_handle,
         )  # fmt: skip
 
     @property
@@ -185,27 +199,56 @@ class FileReads:
     def finish(self) -> tuple[list[Any], NDArray[np.int32], dict[int, Any]]:
         """Returns data, JPEG headers and labels, once the work has ended.
 
-        A file or image that was read is (n,) uint8 of memory that several files share; the other data stay. Headers:
-        (n, 5) as `jpeg_headers` returns them. Labels: of ranges, by position.
+        A file or image that was read is (n,) uint8 of memory that several files share, or with an index a `FileView`;
+        the other data stay. Headers: (n, 5) as `jpeg_headers` returns them. Labels: of ranges, by position.
         """
-        chunks = [_release(self._memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(self._memory))]
-        rows, data, labels = self._rows, list(self._data), dict[int, Any]()
-        headers = rows[:, 0, _HEADER:].view(np.int32)[:, :5]
-        complete = rows[..., _DATA].all(axis=1)
-        headers[~complete] = 0
-        places = rows[..., _SIZE:_HEADER].tolist()
-        for i in np.flatnonzero(complete).tolist():
-            (size, chunk, offset), *parts = places[i]
-            image = chunks[chunk][offset : offset + size]
-            if self._ranges is not None:
+        memory, rows, labels = self._memory, self._rows, dict[int, Any]()
+        self._chunks = [_release(memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(memory))]
+        headers = rows[:, 0, _HEADER:_IS_KNOWN].view(np.int32)[:, :5]
+        is_complete = rows[..., _DATA] != 0
+        is_complete[:, 0] |= rows[:, 0, _IS_KNOWN] != 0
+        complete = is_complete.all(axis=1)
+        if self._ranges is not None:
+            places = rows[:, 1:, _SIZE : _OFFSET + 1].tolist()
+            for i in np.flatnonzero(complete).tolist():
                 try:
-                    files = [chunks[chunk][offset : offset + size].tobytes() for size, chunk, offset in parts]
-                    labels[i] = self._ranges.make_label(i, files)
+                    labels[i] = self._ranges.make_label(i, [self._slice(*place).tobytes() for place in places[i]])
                 except (DecodeError, MemoryError):  # the source's `read` raises it again
-                    headers[i] = 0
-                    continue
-            data[i] = image
+                    complete[i] = False
+        headers[~complete] = 0
+        data = list(self._data)
+        if self._index is None:
+            for i in np.flatnonzero(complete).tolist():
+                data[i] = self.read(i)
+        else:
+            row_addresses = (address(rows) + rows.strides[0] * np.arange(len(rows))).tolist()
+            views = map(FileView, repeat(self), count(), row_addresses, *rows[:, 0, [_DATA, _SIZE]].T.tolist())
+            data = [view if has_all else old for view, old, has_all in zip(views, data, complete.tolist(), strict=True)]
         return data, headers, labels
+
+    def _slice(self, size: int, chunk: int, offset: int) -> NDArray[np.uint8]:
+        return self._chunks[chunk][offset : offset + size]
+
+    def read(self, i: int) -> bytes | NDArray[np.uint8]:
+        """The bytes of a sample of `finish`. One that is known is read only now.
+
+        Raises:
+            DecodeError: it cannot be read, or has changed.
+        """
+        row = self._rows[i, 0]
+        if row[_DATA]:
+            return self._slice(*row[_SIZE : _OFFSET + 1].tolist())
+        try:
+            if self._ranges is None:
+                data = read_bytes(self._data[i], self._max_bytes)
+            else:
+                number, begin, size, _ = self._ranges.table[i, 0].tolist()
+                data = os.pread(self._ranges.states[number, 0], size, begin)
+        except OSError as error:
+            raise DecodeError(error_reason(error)) from error
+        if len(data) != row[_SIZE]:
+            raise DecodeError("the file has changed while it was loaded")
+        return data
 
 
 class SampleRuns:
@@ -289,6 +332,7 @@ class JpegStaging:
 
     Args:
         rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each; keep the files meanwhile.
+        files: (n,) address of the `FileRow` of each; 0: without one.
         numbers: (n,) their places in the batch.
         index: entry points of JPEGs without restart markers.
 
@@ -301,16 +345,17 @@ class JpegStaging:
         self,
         jpegs: DeviceJpegs,
         rows: NDArray[np.int64],
+        files: NDArray[np.uint64],
         numbers: NDArray[np.int64],
         times: Times,
         index: JpegIndex | None,
     ) -> None:
         self.times = times
         self.is_added = np.zeros(len(rows), dtype=np.bool_)
-        self._kept = jpegs, rows, numbers, index
+        self._kept = jpegs, rows, files, numbers, index
         self._table = _StageWork(
-            times.common, jpegs.handle, address(rows), address(numbers), None if index is None else index.handle,
-            address(self.is_added),
+            times.common, jpegs.handle, address(files), address(rows), address(numbers),
+            None if index is None else index.handle, address(self.is_added),
         )  # fmt: skip
 
     @property

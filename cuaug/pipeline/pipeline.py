@@ -28,6 +28,7 @@ class Pipeline:
     ranges: Any = None
     #: Entry points of JPEGs, for crops.
     index: JpegIndex | None = None
+    known_files: JpegIndex | None = None
 
     def __init__(
         self, config: BatchConfig, recorder: Recorder, threads: int, *, thread_name: str = "cuaug-worker"

@@ -17,6 +17,8 @@ from cuaug.cache import DecodedCache, DeviceImage, EncodedCache
 from cuaug.codec import (
     DecodedImage,
     EncodedImage,
+    FileView,
+    JpegIndex,
     MultiChannelImage,
     ResidentJpeg,
     jpegs_of,
@@ -201,11 +203,16 @@ class Reader:
         """Where the samples lie in open files; None if `fetch` gives their paths."""
         return None if self._ranges_of is None else self._ranges_of(indices)
 
-    def file_reads(self, data: Sequence[Any], ranges: FileRanges | None, times: Times) -> FileReads | None:
-        """Native work that reads the ranges or the paths in `data`, and parses JPEGs; None if there are none."""
+    def file_reads(
+        self, data: Sequence[Any], ranges: FileRanges | None, times: Times, known_files: JpegIndex | None
+    ) -> FileReads | None:
+        """Native work that reads the ranges or the paths in `data`, and parses JPEGs; None if there are none.
+
+        JPEGs that the index `known_files` knows are not read.
+        """
         if ranges is None and not any(type(value) is str for value in data):
             return None
-        return FileReads(data, ranges, times, self._max_bytes, self._max_pixels)
+        return FileReads(data, ranges, times, self._max_bytes, self._max_pixels, known_files)
 
     def _read_file(self, index: int, path: str) -> bytes:
         """Reads a file that `file_reads` left over, or raises the reason."""
@@ -289,6 +296,8 @@ class Reader:
                     if type(value) is str:
                         clock.at("read", index)
                         value = self._read_file(index, value)
+                    elif type(value) is FileView:
+                        value = value.read()
                     item = self._make_item(index, value, labels[i], cast(EncodedImage | None, jpegs[i]), clock)
             except DecodeError as error:
                 errors[i] = error.with_traceback(None)  # the traceback has this frame, which holds the error

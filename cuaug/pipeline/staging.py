@@ -29,6 +29,7 @@ from cuaug.codec import (
     memory_bound,
     open_jpegs,
 )
+from cuaug.errors import DecodeError
 from cuaug.pipeline.native_work import JpegStaging, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.pipeline.planning import Planned
@@ -127,7 +128,9 @@ class StagedBatch:
         self.pixel_rows = np.array(pixel_rows, dtype=np.int64)
         self.pixel_starts = np.array(starts, dtype=np.uint64)
         self._jpeg_numbers = np.array(jpeg_rows, dtype=np.int64)
-        self._jpeg_table, residents = self._request(jpeg_rows), self._request(resident_rows)
+        jpegs = np.array([cast(EncodedJpeg, images[i]).staging_row() for i in jpeg_rows], dtype=np.int64).reshape(-1, 8)
+        self._jpeg_table, self._jpeg_files = self._request(jpeg_rows, jpegs[:, :-1]), jpegs[:, -1].copy()
+        residents = self._request(resident_rows, [cast(ResidentJpeg, images[i]).file_row() for i in resident_rows] or 0)
         size = pixel_bytes + memory_bound(self._jpeg_table) + memory_bound(residents)
         self._memory = pool.take(size) if size else None
         if self._memory is not None:
@@ -138,19 +141,17 @@ class StagedBatch:
             self.jpegs = DeviceJpegs(
                 self._jpeg_array, len(items), fancy_upsampling=fancy_upsampling, scan=True, decode_all=decode_all
             )
-
         if resident_rows:
             self.for_kernels[resident_rows] = True
-            jpegs = [cast(ResidentJpeg, images[i]) for i in resident_rows]
-            self.jpegs.add_residents(np.array(resident_rows, dtype=np.int64), jpegs, residents)
+            resident_jpegs = [cast(ResidentJpeg, images[i]) for i in resident_rows]
+            self.jpegs.add_residents(np.array(resident_rows, dtype=np.int64), resident_jpegs, residents)
             y0, x0, y1, x1 = residents[:, -4:].T
             self._set_parts(resident_rows, y1 - y0, x1 - x0, y0, x0)
 
-    def _request(self, rows: list[int]) -> NDArray[np.int64]:
-        """(n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) for each of the rows."""
+    def _request(self, rows: list[int], fields: Any) -> NDArray[np.int64]:
+        """(n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) for each of the rows, by its first fields."""
         table = np.empty((len(rows), EncodedJpeg.ROW_FIELDS), dtype=np.int64)
-        table[:, :-4] = [cast(EncodedJpeg | ResidentJpeg, self._images[i]).file_row() for i in rows] or 0
-        table[:, -4:] = self._regions[rows]
+        table[:, :-4], table[:, -4:] = fields, self._regions[rows]
         return table
 
     def take_memory(self) -> list[torch.Tensor]:
@@ -167,7 +168,9 @@ class StagedBatch:
         if not len(self._jpeg_numbers):
             return None
         numbers = self._jpeg_numbers
-        return JpegStaging(self.jpegs, self._jpeg_table, numbers, make_times(numbers), self._index)
+        return JpegStaging(
+            self.jpegs, self._jpeg_table, self._jpeg_files, numbers, make_times(numbers), self._index
+        )
 
     def finish_kernel_staging(self, staging: JpegStaging) -> int:
         """Takes the JPEGs that were added from `rows`. Returns the number of those of which a part is decoded."""
@@ -178,8 +181,11 @@ class StagedBatch:
         self._set_parts(added, y1 - y0, x1 - x0, y0, x0)
         return int(np.count_nonzero((y1 - y0 != height) | (x1 - x0 != width)))
 
-    def stage(self, part: range) -> int:
+    def stage(self, part: range, on_error: Callable[[int, DecodeError], None]) -> int:
         """Copies some of `rows` to pinned memory, or crops them there. Threads may stage different parts at once.
+
+        Args:
+            on_error: called with the row of a file that is read only now and cannot be read.
 
         Returns:
             the number of JPEG crops.
@@ -192,7 +198,11 @@ class StagedBatch:
                 copies.append(self._pixel_copy(i))
                 continue
             image = cast(EncodedJpeg, self._images[i])
-            size = len(image.data)
+            try:
+                size = len(image.data)
+            except DecodeError as error:
+                on_error(i, error.with_traceback(None))
+                continue
             start = self.jpegs.reserve(size + SPARE_BYTES)
             assert start is not None, "memory_bound is too small"
             memory = self._jpeg_array[start : start + size + SPARE_BYTES]

@@ -62,9 +62,10 @@ struct FileRow {
     const unsigned char* data;  // null if it could not be read at once
     int64_t size;
     int64_t chunk, offset;  // of `memory`, where the data are
-    JpegHeader header;
+    FileOrigin origin;
+    int64_t is_known;  // the index knows the file: it was not read
 };
-static_assert(sizeof(FileRow) == 11 * sizeof(int64_t), "cuaug/pipeline/native_work.py writes int64");
+static_assert(sizeof(FileRow) == 14 * sizeof(int64_t), "cuaug/pipeline/native_work.py writes int64");
 
 struct ReadWork {
     BatchWork common;
@@ -74,7 +75,29 @@ struct ReadWork {
     FileMemory* memory;
     int64_t max_bytes;            // larger files are not read
     int64_t max_scans, max_work;  // as for read_jpeg_header
+    JpegIndex* index;             // files that it knows are not read, only examined; null: all are read
 };
+
+// Whether the index knows the file or the range of an image. status: receives the file's.
+bool recall_file(const ReadWork& work, FileRow& row, FileStatus& status) {
+    KnownFile known;
+    if (row.path ? !status.read(row.path) : row.file->descriptor < 0 || !is_unchanged(*row.file, status)) return false;
+    if (row.path && (!status.is_regular || status.size > work.max_bytes)) return false;
+    if (row.path) row.size = status.size;
+    row.origin.identity = work.index->identify(status, row.begin, row.size);
+    if (!work.index->recall(row.origin.identity, known)) return false;
+    row.origin.header = known.header;
+    return row.is_known = true;
+}
+
+void read_part(const ReadWork& work, FileRow& row, FileStatus& status) {
+    const bool is_same =
+        row.path ? read_file(row.path, work.max_bytes, *work.memory, row.data, row.size, row.chunk, row.offset, status)
+                 : read_range(*row.file, row.begin, row.size, work.header_bytes, uint32_t(row.header_crc),
+                              work.max_bytes, *work.memory, row.data, row.chunk, row.offset, status);
+    const bool is_settled = is_same && row.data && work.index && status.is_settled();
+    row.origin.identity = is_settled ? work.index->identify(status, row.begin, row.size) : FileKey{};
+}
 
 void read_item(void* table, int64_t i, Worker& worker) {
     const ReadWork& work = *static_cast<const ReadWork*>(table);
@@ -82,18 +105,15 @@ void read_item(void* table, int64_t i, Worker& worker) {
     FileRow& row = work.rows[i * work.rows_per_sample];
     const int64_t start = now();
     begin(worker, work.common, i, READ, start);
-    for (FileRow* each = &row; each < &row + work.rows_per_sample; ++each) {
-        if (each->path)
-            read_file(each->path, work.max_bytes, *work.memory, each->data, each->size, each->chunk, each->offset);
-        else if (each->file)
-            read_range(*each->file, each->begin, each->size, work.header_bytes, uint32_t(each->header_crc),
-                       work.max_bytes, *work.memory, each->data, each->chunk, each->offset);
-    }
+    FileStatus status = {};
+    for (FileRow* each = &row; each < &row + work.rows_per_sample; ++each)
+        if ((each->path || each->file) && !(each == &row && work.index && recall_file(work, row, status)))
+            read_part(work, *each, status);
     const int64_t middle = row.path || row.file ? now() : start;
     begin(worker, work.common, i, PARSE, middle);
-    if (row.data) row.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
+    if (row.data) row.origin.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
     // Python parses other files, and counts the time.
-    work.common.times[i] = {worker.number, start, middle, row.header.orientation ? now() : middle};
+    work.common.times[i] = {worker.number, start, middle, row.origin.header.orientation ? now() : middle};
 }
 
 // --- decoding and augmenting ----------------------------------------------------------------------------------------
@@ -199,19 +219,43 @@ void run_item(void* table, int64_t i, Worker& worker) {
 struct StageWork {
     BatchWork common;
     DeviceBatch* batch;
+    const FileRow* const* files;    // [n] of images that `ReadWork` read or knows; null for others
     const EncodedRegion* requests;  // [n]
     const int64_t* numbers;         // [n] places in the batch
     JpegIndex* index;               // or null
     uint8_t* is_added;              // [n] out: 0 for those that another decoder has to decode
 };
 
+// Adds a file that was not read. False if it has changed meanwhile.
+bool add_known_file(const StageWork& work, int64_t i) {
+    const FileRow& row = *work.files[i];
+    const int file = row.path ? open(row.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : int(row.file->descriptor);
+    if (file < 0) return false;
+    FileStatus status;
+    KnownFile known;
+    const FilePart part = {file, row.path ? 0 : row.begin};
+    const auto is_same = [&] {
+        return status.read(file) && work.index->identify(status, row.begin, row.size) == row.origin.identity;
+    };
+    const bool is_added = work.index->recall(row.origin.identity, known) && DeviceBatch::try_add([&] {
+        return work.batch->add_known(work.numbers[i], work.requests[i], *work.index, known, part, is_same);
+    });
+    if (row.path) close(file);
+    return is_added;
+}
+
 void stage_item(void* table, int64_t i, Worker& worker) {
     const StageWork& work = *static_cast<const StageWork*>(table);
     if (work.common.is_cancelled()) return;
     const int64_t start = now();
-    begin(worker, work.common, i, PARSE, start);
-    work.is_added[i] = work.batch->try_add(work.numbers[i], work.requests[i], work.index);
-    work.common.times[i] = {worker.number, start, start, now()};
+    const FileRow* const file = work.files[i];
+    const bool is_known = file && file->is_known;
+    begin(worker, work.common, i, is_known ? READ : PARSE, start);
+    work.is_added[i] = is_known ? add_known_file(work, i) : DeviceBatch::try_add([&] {
+        return work.batch->add(work.numbers[i], work.requests[i], work.index, file ? &file->origin : nullptr);
+    });
+    const int64_t end = now();
+    work.common.times[i] = {worker.number, start, is_known ? end : start, end};
 }
 
 Worker::~Worker() {

@@ -126,13 +126,12 @@ class FileMemory {
 constexpr int64_t MAX_HEADER_BYTES = 512;  // of a tar
 
 // Reads a whole regular file. `data` stays null if it cannot be opened at once, is empty, has more than max_bytes, or
-// is incomplete.
-void read_file(const char* path, int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& size,
-               int64_t& chunk, int64_t& offset) {
+// is incomplete. Returns whether its status was the same before and after.
+bool read_file(const char* path, int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& size,
+               int64_t& chunk, int64_t& offset, FileStatus& status) {
     data = nullptr, size = 0;
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for its writer
-    if (file < 0) return;
-    FileStatus status;
+    if (file < 0) return false;
     if (status.read(file) && status.is_regular && status.size > 0 && status.size <= max_bytes) {
         unsigned char* const to = memory.allocate(status.size, chunk, offset);
         while (to && size < status.size) {
@@ -144,7 +143,10 @@ void read_file(const char* path, int64_t max_bytes, FileMemory& memory, const un
         }
         if (to && size == status.size) data = to;
     }
+    FileStatus after;
+    const bool is_same = after.read(file) && after == status;
     close(file);
+    return is_same;
 }
 
 // An open file, and the state that it had when its content was known to be good; or bytes in memory.
@@ -155,9 +157,9 @@ struct OpenFile {
     int64_t changed;
 };
 
-bool is_unchanged(const OpenFile& file) {
+// status: receives what is known of a file, but of bytes in memory.
+bool is_unchanged(const OpenFile& file, FileStatus& status) {
     if (file.descriptor < 0) return true;
-    FileStatus status;
     return status.read(int(file.descriptor)) && status.size == file.size && status.modified == file.modified &&
            status.changed == file.changed;
 }
@@ -180,18 +182,20 @@ bool read_fully(const OpenFile& file, int64_t begin, int64_t size, unsigned char
 
 // Reads a range of a file, or of bytes in memory. `data` stays null if it has more than max_bytes or is incomplete, if
 // the file has changed, or if the header_bytes before the range have another CRC-32. As in cuaug/sources/_shards.py,
-// both checks come after reading: the file may be overwritten at any moment.
-void read_range(const OpenFile& file, int64_t begin, int64_t size, int64_t header_bytes, uint32_t header_crc,
-                int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& chunk, int64_t& offset) {
+// both checks come after reading: the file may be overwritten at any moment. Returns whether it was read from a file.
+bool read_range(const OpenFile& file, int64_t begin, int64_t size, int64_t header_bytes, uint32_t header_crc,
+                int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& chunk, int64_t& offset,
+                FileStatus& status) {
     unsigned char header[MAX_HEADER_BYTES];
     data = nullptr;
-    if (size > max_bytes || header_bytes > MAX_HEADER_BYTES) return;
+    if (size > max_bytes || header_bytes > MAX_HEADER_BYTES) return false;
     unsigned char* const to = memory.allocate(size, chunk, offset);
-    if (!to || !read_fully(file, begin, size, to) || !is_unchanged(file)) return;
+    if (!to || !read_fully(file, begin, size, to) || !is_unchanged(file, status)) return false;
     if (header_bytes &&
         (!read_fully(file, begin - header_bytes, header_bytes, header) || crc32(header, header_bytes) != header_crc))
-        return;
+        return false;
     data = to;
+    return file.descriptor >= 0;
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ struct DeviceAddresses {
     uint64_t upload, samples, targets, lookups, scans;
 };
 
+// Bytes of a file that are read in vain rather than skipped: a further read takes as long as 5 kB.
+constexpr int64_t MAX_GAP = 4096;
+
 class DeviceBatch {
   public:
     // Options of `cuaug_device_batch_new`.
@@ -46,41 +49,50 @@ class DeviceBatch {
     }
 
     // Adds image `number`. False if the kernels do not decode it.
-    bool add(int64_t number, const EncodedRegion& request, JpegIndex* index) {
+    // file: what the index shall know of it, if it has an identity; null: nothing.
+    bool add(int64_t number, const EncodedRegion& request, JpegIndex* index, const FileOrigin* file) {
         static thread_local HuffmanTables tables;
         static thread_local SegmentList list;
         const auto* const data = reinterpret_cast<const unsigned char*>(request.data);
         DeviceJpeg& jpeg = jpegs[size_t(number)];
-        Frame& frame = jpeg.frame;
-        const bool is_known =
-            request.is_jpeg && request.size < int64_t(1) << 29 && find_frame(data, request.size, frame);
-        if (!is_known || (frame.components != 1 && frame.components != 3) || !build_tables(frame, data, tables))
-            return false;
-        int64_t height = request.height, width = request.width;
-        if (swaps_axes(request.orientation)) std::swap(height, width);
-        if (frame.height != height || frame.width != width || !copy_definitions(frame, data, jpeg.definitions))
-            return false;
-        int blocks = 0;
-        for (int i = 0; i < frame.components; ++i) {
-            blocks += frame.component[i].blocks;
-            if (!describe_component(frame, data, i, options.fancy, jpeg.image)) return false;
-        }
-        if (blocks > MAX_MCU_BLOCKS) return false;
-        const Rectangle region = stored_rectangle(request.orientation, frame.height, frame.width,
-                                                  {request.y0, request.x0, request.y1, request.x1});
-        jpeg.image.components = frame.components, jpeg.image.mcu_columns = int(frame.mcu_columns);
-        jpeg.image.color = find_color(frame, data);
-        set_target(request, region, jpeg.image);
-        list.clear();
-        const Rectangle mcus =
-            options.decodes_all ? Rectangle{0, 0, frame.mcu_rows, frame.mcu_columns} : mcus_around(frame, region);
-        if (frame.restart_interval) {
-            if (!list_by_restarts(frame, data, request.size, mcus, jpeg.image, list)) return false;
+        if (file) jpeg.file = *file;
+        Rectangle mcus;
+        if (!describe(request, data, request.size, tables, jpeg, mcus)) return false;
+        list.clear(0);
+        if (jpeg.frame.restart_interval) {
+            if (!list_by_restarts(jpeg.frame, data, request.size, mcus, jpeg.image, list)) return false;
         } else if (!list_segments(tables, data, request.size, mcus, index, jpeg, list)) {
             return false;
         }
-        jpeg.lanes = list.lanes;
-        return jpeg.is_added = store(data, list, bound(request.size, height, width), jpeg);
+        return store(list, request, jpeg, [&](uint8_t* out) {
+            for (size_t i = 0; i < list.ranges.size(); i += 2) {
+                const int64_t size = list.ranges[i + 1] - list.ranges[i];
+                memcpy(out, data + list.ranges[i], size_t(size));
+                out += size;
+            }
+            return true;
+        });
+    }
+
+    // As `add`, of a file that the index knows: reads its header, and the data that the region needs. is_same() tells
+    // whether it still is that file; it may be overwritten at any moment, so the check comes last.
+    template <class IsSame>
+    bool add_known(int64_t number, const EncodedRegion& request, JpegIndex& index, const KnownFile& known,
+                   const FilePart& file, IsSame is_same) {
+        static thread_local HuffmanTables tables;
+        static thread_local SegmentList list;
+        static thread_local EntryPoints entries;
+        static thread_local std::vector<unsigned char> header;
+        DeviceJpeg& jpeg = jpegs[size_t(number)];
+        Rectangle mcus;
+        header.resize(size_t(known.header_bytes));
+        if (!file.read(header.data(), known.header_bytes) ||
+            !describe(request, header.data(), known.header_bytes, tables, jpeg, mcus) ||
+            index.load(known.key, jpeg.frame, entries) != JpegIndex::FOUND || entries.at.empty())
+            return false;
+        list.clear(MAX_GAP);
+        return list_by_entry_points(jpeg.frame, request.size, entries, mcus, jpeg.image, list) &&
+               store(list, request, jpeg, [&](uint8_t* out) { return file.read_ranges(list.ranges, out) && is_same(); });
     }
 
     // Adds image `number` that is in device memory.
@@ -107,10 +119,11 @@ class DeviceBatch {
         places[4] = jpeg.is_scanned;
     }
 
-    // As `add`; false without memory, too.
-    bool try_add(int64_t number, const EncodedRegion& request, JpegIndex* index) {
+    // What add() returns; false without memory, too.
+    template <class Add>
+    static bool try_add(Add add) {
         try {
-            return add(number, request, index);
+            return add();
         } catch (const std::bad_alloc&) {
             return false;
         }
@@ -196,16 +209,43 @@ class DeviceBatch {
         for (size_t i = 0; i < jpegs.size(); ++i) {
             const DeviceJpeg& jpeg = jpegs[i];
             if (!jpeg.is_added || !jpeg.is_scanned) continue;
-            index.add(jpeg.key, jpeg.frame, jpeg.scan.distance, points, [&](EntryPoints& its) {
+            const bool is_added = index.add(jpeg.key, jpeg.frame, jpeg.scan.distance, points, [&](EntryPoints& its) {
                 if (statuses[i] == JPEG_FINE)
                     return points_of(jpeg.frame, reinterpret_cast<const JpegSegment*>(segments + jpeg.segments_at),
                                      its);
                 return build_points(jpeg.frame, jpeg.definitions, memory + jpeg.data_at, jpeg.image.data_size, its);
             });
+            if (is_added) remember(jpeg, index);
         }
     }
 
   private:
+    // Describes the image but for its data and segments, by the file or its header. mcus: receives what to decode.
+    bool describe(const EncodedRegion& request, const unsigned char* data, int64_t size, HuffmanTables& tables,
+                  DeviceJpeg& jpeg, Rectangle& mcus) const {
+        Frame& frame = jpeg.frame;
+        const bool is_known = request.is_jpeg && request.size < int64_t(1) << 29 && find_frame(data, size, frame);
+        if (!is_known || (frame.components != 1 && frame.components != 3) || !build_tables(frame, data, tables))
+            return false;
+        int64_t height = request.height, width = request.width;
+        if (swaps_axes(request.orientation)) std::swap(height, width);
+        if (frame.height != height || frame.width != width || !copy_definitions(frame, data, jpeg.definitions))
+            return false;
+        int blocks = 0;
+        for (int i = 0; i < frame.components; ++i) {
+            blocks += frame.component[i].blocks;
+            if (!describe_component(frame, data, i, options.fancy, jpeg.image)) return false;
+        }
+        if (blocks > MAX_MCU_BLOCKS) return false;
+        const Rectangle region = stored_rectangle(request.orientation, frame.height, frame.width,
+                                                  {request.y0, request.x0, request.y1, request.x1});
+        jpeg.image.components = frame.components, jpeg.image.mcu_columns = int(frame.mcu_columns);
+        jpeg.image.color = find_color(frame, data);
+        set_target(request, region, jpeg.image);
+        mcus = options.decodes_all ? Rectangle{0, 0, frame.mcu_rows, frame.mcu_columns} : mcus_around(frame, region);
+        return true;
+    }
+
     // Lists the segments of a JPEG without restart markers. A thread of the CPU finds those of 108 kB in 0.7 ms; a GPU
     // in an estimated 0.2 ms for one file and 0.7 ms for 256. By that a scan pays for any batch and number of threads.
     bool list_segments(const HuffmanTables& tables, const unsigned char* data, int64_t size, const Rectangle& mcus,
@@ -219,6 +259,7 @@ class DeviceBatch {
             const int64_t distance = index ? index->choose_distance(frame) : mcus_in(frame, MIN_DISTANCE_PIXELS);
             if (outcome != JpegIndex::FOUND) return list_for_scan(data, size, mcus, distance, jpeg, list);
             has_entries = !entries.at.empty();
+            if (has_entries) remember(jpeg, *index);
         } else {
             // Without an index, or where it is full, damaged or not read yet, they are found each time.
             has_entries = (index && index->find(frame, tables, data, size, entries)) ||
@@ -235,27 +276,29 @@ class DeviceBatch {
                int64_t(sizeof(JpegSegment)) * segments + int64_t(sizeof(JpegWork)) * (tiles + blocks) + 128;
     }
 
-    // Copies the segments and the data that they need.
-    bool store(const unsigned char* data, const SegmentList& list, int64_t limit, DeviceJpeg& jpeg) {
+    static void remember(const DeviceJpeg& jpeg, JpegIndex& index) {
+        index.remember(jpeg.file.identity, {jpeg.key, jpeg.file.header, jpeg.frame.data_begin});
+    }
+
+    // Copies the segments, and by copy(out) the data that they need.
+    template <class Copy>
+    bool store(const SegmentList& list, const EncodedRegion& request, DeviceJpeg& jpeg, Copy copy) {
+        jpeg.lanes = list.lanes;
         const int64_t segment_bytes = int64_t(list.segments.size() * sizeof(JpegSegment));
         const int64_t data_bytes = list.bytes + DATA_PADDING;
         const int64_t tables =
             int64_t(sizeof(JpegImage) + sizeof(HuffmanDefinitions) +
                     sizeof(JpegWork) * size_t(jpeg.blocks() + jpeg.tiles()) + (jpeg.is_scanned ? sizeof(JpegScan) : 0));
-        if (segment_bytes + data_bytes + tables + 32 > limit) return false;  // many restart intervals
+        if (segment_bytes + data_bytes + tables + 32 > bound(request.size, request.height, request.width))
+            return false;  // many restart intervals
         jpeg.segments_at = reserve(segment_bytes), jpeg.data_at = reserve(data_bytes);
         if (jpeg.segments_at < 0 || jpeg.data_at < 0) return false;
         std::copy(list.segments.begin(), list.segments.end(),
                   reinterpret_cast<JpegSegment*>(memory + jpeg.segments_at));
-        uint8_t* out = memory + jpeg.data_at;
-        for (size_t i = 0; i < list.ranges.size(); i += 2) {
-            const int64_t size = list.ranges[i + 1] - list.ranges[i];
-            memcpy(out, data + list.ranges[i], size_t(size));
-            out += size;
-        }
-        memset(out, 0, DATA_PADDING);
+        if (!copy(memory + jpeg.data_at)) return false;
+        memset(memory + jpeg.data_at + list.bytes, 0, DATA_PADDING);
         jpeg.image.data_size = int(list.bytes);
-        return true;
+        return jpeg.is_added = true;
     }
 
     // The number of a set of tables among those of the batch. Most files have the same ones.
@@ -311,8 +354,10 @@ EXPORT void cuaug_device_batch_delete(void* batch) { delete static_cast<DeviceBa
 EXPORT void cuaug_device_batch_add(void* batch, const int64_t* numbers, const void* requests, int64_t count,
                                    void* index, uint8_t* is_added) {
     const auto* const request = static_cast<const EncodedRegion*>(requests);
+    auto& its = *static_cast<DeviceBatch*>(batch);
     for (int64_t i = 0; i < count; ++i)
-        is_added[i] = static_cast<DeviceBatch*>(batch)->try_add(numbers[i], request[i], static_cast<JpegIndex*>(index));
+        is_added[i] = DeviceBatch::try_add(
+            [&] { return its.add(numbers[i], request[i], static_cast<JpegIndex*>(index), nullptr); });
 }
 
 // Bytes of a `ResidentJpeg`.

@@ -119,11 +119,20 @@ struct SegmentList {
     std::vector<int64_t> ranges;  // begin, end: bytes of the file
     int64_t bytes = 0;            // of all ranges
     int64_t lanes = 0;            // segments to decode: all but the ends of runs
+    int64_t max_gap = 0;          // ranges that lie so close are joined
 
-    void clear() { segments.clear(), ranges.clear(), bytes = lanes = 0; }
+    void clear(int64_t new_max_gap) {
+        segments.clear(), ranges.clear();
+        bytes = lanes = 0, max_gap = new_max_gap;
+    }
 
-    // Begins a range at byte `begin`. Returns the offset to add to bits of the file.
+    // Begins a range at byte `begin`, or extends the last one. Returns the offset to add to bits of the file.
     int64_t begin_range(int64_t begin, int64_t end) {
+        if (!ranges.empty() && begin >= ranges.end()[-2] && begin - ranges.back() <= max_gap) {
+            bytes += std::max(end - ranges.back(), int64_t(0));
+            ranges.back() = std::max(end, ranges.back());
+            return 8 * (bytes - ranges.back());
+        }
         ranges.push_back(begin), ranges.push_back(end);
         const int64_t shift = 8 * (bytes - begin);
         bytes += end - begin;
@@ -244,6 +253,12 @@ void set_target(const EncodedRegion& request, const Rectangle& region, JpegImage
         image.target += uint64((region.right - region.left - 1) * image.column_step), image.column_step *= -1;
 }
 
+// Where a file comes from, and its header; the identity is 0 if the file may have changed since it was read.
+struct FileOrigin {
+    FileKey identity;
+    JpegHeader header;
+};
+
 struct DeviceJpeg {
     bool is_added = false;
     bool is_resident = false;  // its data and segments lie in device memory
@@ -256,7 +271,8 @@ struct DeviceJpeg {
     Frame frame;
     // If the GPU finds the segments:
     bool is_scanned = false;
-    FileKey key = {};
+    FileKey key = {};  // of the file's bytes
+    FileOrigin file = {};
     JpegScan scan = {};
     int64_t cells_at = 0;  // after all segments in the memory for scans; by `plan`, as `segments_at`
 

@@ -12,6 +12,13 @@
 
 namespace {
 
+// What a thread knows of a file without reading it: by its place and its times.
+struct KnownFile {
+    FileKey key;  // of its bytes
+    JpegHeader header;
+    int64_t header_bytes;  // before the entropy-coded data
+};
+
 // A forked child finds nothing in the parent's index, adds nothing and does not free it: a thread of the parent may
 // hold the mutex, in the middle of a change.
 struct JpegIndex {
@@ -35,6 +42,11 @@ struct JpegIndex {
     Outcome look_up(const Frame& frame, const unsigned char* data, int64_t size, FileKey& key, EntryPoints& points) {
         if (!is_own() || size >= int64_t(1) << 29) return UNKNOWN;  // beyond 2^29 bytes, bit offsets exceed 32 bits
         key = log.key_of(data, size);
+        return load(key, frame, points);
+    }
+
+    // As `look_up`, by the key of the file.
+    Outcome load(const FileKey& key, const Frame& frame, EntryPoints& points) {
         IndexFile::Place place = {};
         {
             const std::lock_guard<std::mutex> hold(lock);
@@ -75,6 +87,30 @@ struct JpegIndex {
                    [&](EntryPoints& its) { return its.build(frame, tables, data, size); });
     }
 
+    // Identifies a file, or a part of it, by its place and times.
+    FileKey identify(const FileStatus& status, int64_t begin, int64_t size) const {
+        const int64_t values[] = {status.device,   status.number, status.size, status.modified,
+                                  status.changed, begin,         size};
+        return log.key_of(reinterpret_cast<const unsigned char*>(values), sizeof values);
+    }
+
+    // Notes what the index has entry points of. Nothing is noted of a file without an identity, which is 0.
+    void remember(const FileKey& identity, const KnownFile& file) {
+        if (identity == FileKey{}) return;
+        const std::lock_guard<std::mutex> hold(lock);
+        known[identity.id] = {identity.check, file};
+    }
+
+    // Whether the file with this identity is known.
+    bool recall(const FileKey& identity, KnownFile& file) {
+        if (!is_own()) return false;
+        const std::lock_guard<std::mutex> hold(lock);
+        const auto found = known.find(identity.id);
+        if (found == known.end() || found->second.first != identity.check) return false;
+        file = found->second.second;
+        return true;
+    }
+
     // Whether this process made it; a forked child did not.
     bool is_own() const { return process == getpid(); }
 
@@ -82,6 +118,7 @@ struct JpegIndex {
     IndexFile log;
 
   private:
+    std::unordered_map<uint64_t, std::pair<uint64_t, KnownFile>> known;  // by identity: its check, and the file
     const pid_t process = getpid();
     const int64_t share;  // bytes per file
 };

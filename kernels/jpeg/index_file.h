@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cpu/file_part.h"
 #include "cpu/file_status.h"
 #include "jpeg/entry_points.h"
 
@@ -92,19 +93,6 @@ struct IndexRecord {
     bool is_valid(const uint64_t* keys) const { return sum == own_sum(keys) && components <= MAX_COMPONENTS; }
     int64_t bytes() const { return bytes(count, components); }
 };
-
-// Reads until the end of the file. Returns the bytes read; -1 on failure.
-int64_t read_at(int file, void* out, int64_t size, int64_t offset) {
-    int64_t total = 0;
-    while (total < size) {
-        const ssize_t n = pread(file, static_cast<char*>(out) + total, size_t(size - total), offset + total);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return -1;
-        if (!n) break;
-        total += n;
-    }
-    return total;
-}
 
 bool write_at(int file, const void* data, int64_t size, int64_t offset) {
     while (size) {
