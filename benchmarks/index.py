@@ -32,6 +32,7 @@ from report import circumstances, spread, write_json
 from suites import SUITES, prepare
 
 from cuaug.codec import EncodedJpeg, JpegIndex, nv, read_jpeg_headers
+from cuaug.errors import DecodeError
 from cuaug.pipeline.planning import plan_samples
 from cuaug.pipeline.reader import Item
 from cuaug.pipeline.staging import StagedBatch, StagingPool
@@ -76,7 +77,7 @@ def cuda_input(task: Task, index: JpegIndex | None) -> list[dict[str, float]]:
             planned = plan_samples(transforms, items, [None] * len(items), rng, None, Layout.CHW, str)
             staged = StagedBatch(cast(list[Item], items), planned, pool, index)
             start = time.thread_time()
-            crops += staged.stage(range(len(staged.rows)), _refuse)
+            crops += staged.stage(range(len(staged.rows)), _raise)
             seconds += time.thread_time() - start
             total_bytes += sum(len(item.data) for item in cast(list[EncodedJpeg], staged.items))
             total_blocks += sum(blocks[i] * size / 3 for i, size in zip(rows, staged.sizes.tolist(), strict=True))
@@ -90,6 +91,10 @@ def cuda_input(task: Task, index: JpegIndex | None) -> list[dict[str, float]]:
             }
         )
     return epochs
+
+
+def _raise(_: int, error: DecodeError) -> None:
+    raise error
 
 
 def _blocks_per_pixel(data: bytes) -> float:

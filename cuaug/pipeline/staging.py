@@ -168,9 +168,7 @@ class StagedBatch:
         if not len(self._jpeg_numbers):
             return None
         numbers = self._jpeg_numbers
-        return JpegStaging(
-            self.jpegs, self._jpeg_table, self._jpeg_files, numbers, make_times(numbers), self._index
-        )
+        return JpegStaging(self.jpegs, self._jpeg_table, self._jpeg_files, numbers, make_times(numbers), self._index)
 
     def finish_kernel_staging(self, staging: JpegStaging) -> int:
         """Takes the JPEGs that were added from `rows`. Returns the number of those of which a part is decoded."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import cuaug
 from cuaug import transforms as T
 from cuaug.codec import FileView
 from cuaug.errors import DecodeError

@@ -228,9 +228,9 @@ def test_only_regions_of_decoded_images_are_uploaded(loader_on, image_files, tmp
         uploaded.append(0 if memory is None else memory.nelement())
         return memory
 
-    def staging_rows(self: staging.StagedBatch, part: range) -> int:
+    def staging_rows(self: staging.StagedBatch, *arguments: Any) -> int:
         threads.add(threading.current_thread().name)
-        return copy(self, part)
+        return copy(self, *arguments)
 
     def caches() -> Any:
         limit = {"limit_bytes": 1 << 24}
