@@ -237,9 +237,10 @@ bool add_known_file(const StageWork& work, int64_t i) {
     const auto is_same = [&] {
         return status.read(file) && work.index->identify(status, row.begin, row.size) == row.origin.identity;
     };
-    const bool is_added = work.index->recall(row.origin.identity, known) && DeviceBatch::try_add([&] {
-        return work.batch->add_known(work.numbers[i], work.requests[i], *work.index, known, part, is_same);
-    });
+    const bool is_added =
+        work.index->recall(row.origin.identity, known) && DeviceBatch::try_add([&] {
+            return work.batch->add_known(work.numbers[i], work.requests[i], *work.index, known, part, is_same);
+        });
     if (row.path) close(file);
     return is_added;
 }

@@ -92,7 +92,8 @@ class DeviceBatch {
             return false;
         list.clear(MAX_GAP);
         return list_by_entry_points(jpeg.frame, request.size, entries, mcus, jpeg.image, list) &&
-               store(list, request, jpeg, [&](uint8_t* out) { return file.read_ranges(list.ranges, out) && is_same(); });
+               store(list, request, jpeg,
+                     [&](uint8_t* out) { return file.read_ranges(list.ranges, out) && is_same(); });
     }
 
     // Adds image `number` that is in device memory.

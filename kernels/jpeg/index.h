@@ -89,7 +89,7 @@ struct JpegIndex {
 
     // Identifies a file, or a part of it, by its place and times.
     FileKey identify(const FileStatus& status, int64_t begin, int64_t size) const {
-        const int64_t values[] = {status.device,   status.number, status.size, status.modified,
+        const int64_t values[] = {status.device,  status.number, status.size, status.modified,
                                   status.changed, begin,         size};
         return log.key_of(reinterpret_cast<const unsigned char*>(values), sizeof values);
     }
