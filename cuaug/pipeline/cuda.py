@@ -57,9 +57,8 @@ class CudaPipeline(Pipeline):
 
     @property
     def known_files(self) -> JpegIndex | None:
-        """The index of JPEGs that are not read before they are staged."""
-        takes_all = self.config.reader.makes_all_items or self.config.decoder != "auto"
-        return None if takes_all else self.index
+        reads_all = self.config.reader.takes_whole_files or self.config.decoder != "auto"
+        return None if reads_all else self.index
 
     @property
     def pools(self) -> list[ThreadPool]:

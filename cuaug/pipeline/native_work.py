@@ -345,7 +345,7 @@ class JpegStaging:
         self,
         jpegs: DeviceJpegs,
         rows: NDArray[np.int64],
-        files: NDArray[np.uint64],
+        files: NDArray[np.int64],
         numbers: NDArray[np.int64],
         times: Times,
         index: JpegIndex | None,

@@ -28,7 +28,6 @@ class Pipeline:
     ranges: Any = None
     #: Entry points of JPEGs, for crops.
     index: JpegIndex | None = None
-    known_files: JpegIndex | None = None
 
     def __init__(
         self, config: BatchConfig, recorder: Recorder, threads: int, *, thread_name: str = "cuaug-worker"
@@ -50,6 +49,11 @@ class Pipeline:
 
     def start(self, epoch: Epoch, rank_slice: RankSlice) -> Job:
         return self.job_type(self, epoch, rank_slice).start()
+
+    @property
+    def known_files(self) -> JpegIndex | None:
+        """The index of JPEGs that are read only once their batch is planned; None: all files are read before."""
+        return None
 
     @property
     def pools(self) -> list[ThreadPool]:

@@ -248,6 +248,11 @@ class Reader:
         jpegs = jpegs_of(data, headers, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         return cast(list[Item | None], jpegs)
 
+    @property
+    def takes_whole_files(self) -> bool:
+        """Whether common JPEGs need `make_items`, too: for a cache, or to check their sizes."""
+        return self._encoded is not None or self.decoded is not None or self._picture_size is not None
+
     def ready_items(self, data: Sequence[Any], labels: Sequence[Any], jpegs: list[Item | None]) -> list[Item | None]:
         """The items that need no `make_items`; None for all others.
 
@@ -257,7 +262,7 @@ class Reader:
         """
         if self.labels.may_read(labels):
             return [None] * len(data)
-        if self._encoded is None and self.decoded is None and self._picture_size is None:
+        if not self.takes_whole_files:
             return jpegs
         return [value if type(value) is ResidentJpeg else None for value in data]
 
@@ -296,7 +301,7 @@ class Reader:
                     if type(value) is str:
                         clock.at("read", index)
                         value = self._read_file(index, value)
-                    elif type(value) is FileView:
+                    elif type(value) is FileView and jpegs[i] is None:
                         value = value.read()
                     item = self._make_item(index, value, labels[i], cast(EncodedImage | None, jpegs[i]), clock)
             except DecodeError as error:
