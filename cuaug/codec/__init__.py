@@ -60,7 +60,7 @@ from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
 from cuaug.codec.cuda import CpuFallback, CudaDecoder
 from cuaug.codec.decoder_paths import DecoderPaths
-from cuaug.codec.device_jpegs import DeviceJpegs, DevicePlan, Places, ResidentJpeg, memory_bound
+from cuaug.codec.device_jpegs import DeviceJpegs, DevicePlan, Places, ResidentJpeg, memory_bound, resident_table
 from cuaug.codec.exif import Region
 from cuaug.codec.image import (
     DecodedImage,
@@ -119,6 +119,7 @@ __all__ = [
     "read_jpeg_headers",
     "read_other_header",
     "read_picture",
+    "resident_table",
     "split_lines",
     "thread_decoder",
 ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.codec.jpeg_index import JpegIndex
 
-__all__ = ["DeviceJpegs", "DevicePlan", "Places", "ResidentJpeg", "memory_bound"]
+__all__ = ["DeviceJpegs", "DevicePlan", "Places", "ResidentJpeg", "memory_bound", "resident_table"]
 
 
 class DevicePlan(NamedTuple):
@@ -67,18 +67,30 @@ class ResidentJpeg:
         height, width: displayed size in pixels.
         orientation: EXIF, 1 to 8.
         description: (n,) uint8, the struct `ResidentJpeg`.
+        address: of the description.
         memory: keeps the device memory.
     """
 
-    __slots__ = ("description", "height", "memory", "orientation", "width")
+    __slots__ = ("address", "description", "height", "memory", "orientation", "width")
 
     def __init__(self, height: int, width: int, orientation: int, description: NDArray[np.uint8], memory: Any) -> None:
         self.height, self.width, self.orientation = height, width, orientation
-        self.description, self.memory = description, memory
+        self.description, self.address, self.memory = description, address(description), memory
 
-    def file_row(self) -> tuple[int, ...]:
-        """The fields of an `EncodedRegion` before its region; there is no file."""
-        return 0, 0, self.height, self.width, self.orientation, 0, 1
+
+def resident_table(
+    residents: Sequence[ResidentJpeg], sizes: NDArray[np.int64], regions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each, without a file.
+
+    Args:
+        sizes: (2, n) their heights and widths.
+        regions: (n, 4).
+    """
+    table = np.zeros((len(residents), 11), dtype=np.int64)
+    table[:, 2:4], table[:, 4] = sizes.T, [resident.orientation for resident in residents]
+    table[:, 6], table[:, 7:] = True, regions
+    return table
 
 
 class Places(NamedTuple):
@@ -150,7 +162,7 @@ class DeviceJpegs:
             numbers: (n,) their places in the batch.
             rows: (n, 11), an `EncodedRegion` each.
         """
-        descriptions = np.array([address(resident.description) for resident in residents], dtype=np.uint64)
+        descriptions = np.array([resident.address for resident in residents], dtype=np.uint64)
         library.cuaug_device_batch_add_residents(
             self.handle, address(numbers), address(descriptions), address(rows), len(numbers)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,14 +47,34 @@ class Scratch:
         self.intermediates, self.jpegs = ReusedBuffer(device=device), ReusedBuffer(device=device)
 
 
-class JpegMemory(NamedTuple):
-    """(n,) uint8 each: what is uploaded of a batch's JPEGs; samples, pixels, Huffman tables and segments."""
+class JpegMemory:
+    """Device memory for a batch's JPEGs: what is uploaded, and scratch memory.
 
-    upload: torch.Tensor
-    samples: torch.Tensor
-    targets: torch.Tensor
-    lookups: torch.Tensor
-    scans: torch.Tensor
+    Args:
+        sizes: bytes of the scratch memory for samples, pixels, Huffman tables and segments.
+
+    Attributes:
+        upload: (n,) uint8.
+        addresses: of the upload, and of the four parts of the scratch memory.
+    """
+
+    def __init__(self, upload: torch.Tensor, scratch: torch.Tensor, sizes: Sequence[int]) -> None:
+        self.upload, self._scratch = upload, scratch
+        self._ends = list(itertools.accumulate(sizes))
+        begin = scratch.data_ptr()
+        self.addresses = upload.data_ptr(), begin, *(begin + end for end in self._ends[:-1])
+
+    # Views are made only where one is used: each call of torch may cost a wait for the GIL.
+
+    @property
+    def targets(self) -> torch.Tensor:
+        """(n,) uint8: the pixels."""
+        return self._scratch[self._ends[0] : self._ends[1]]
+
+    @property
+    def scans(self) -> torch.Tensor:
+        """(n,) uint8: the segments."""
+        return self._scratch[self._ends[2] : self._ends[3]]
 
 
 class Arena:
@@ -98,22 +118,24 @@ class Arena:
         """Memory for the JPEGs of a batch; the upload is valid until the arena's next batch."""
         needed = plan.sample_bytes, plan.target_bytes, plan.lookup_bytes, plan.scan_bytes
         sizes = [-(-size // _ALIGN) * _ALIGN for size in needed]
-        scratch = self._scratch.jpegs.get(sum(sizes)).split(sizes)
-        return JpegMemory(self._jpegs.get(plan.upload_bytes), *scratch)
+        return JpegMemory(self._jpegs.get(plan.upload_bytes), self._scratch.jpegs.get(sum(sizes)), sizes)
 
-    def copy_back(self, memory: JpegMemory, plan: DevicePlan, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def copy_back(
+        self, memory: JpegMemory, plan: DevicePlan, count: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Queues copies of what the kernels found to pinned memory; `settled` passes after them.
 
         Returns:
             the statuses, (count,) int32, and the segments of scans, (segment_bytes,) uint8.
         """
         found = self._found.get(4 * count + plan.segment_bytes)
-        statuses, segments = found[: 4 * count], found[4 * count :]
-        statuses.copy_(memory.upload[plan.statuses_at : plan.statuses_at + 4 * count], non_blocking=True)
+        statuses = memory.upload[plan.statuses_at : plan.statuses_at + 4 * count]
+        found[: 4 * count].copy_(statuses, non_blocking=True)
         if plan.segment_bytes:
-            segments.copy_(memory.scans[: plan.segment_bytes], non_blocking=True)
+            found[4 * count :].copy_(memory.scans[: plan.segment_bytes], non_blocking=True)
         self.settled.record(self.stream)
-        return statuses.view(torch.int32), segments
+        copies: NDArray[np.uint8] = found.numpy()
+        return copies[: 4 * count].view(np.int32), copies[4 * count :]
 
     def upload_more(self, arrays: Sequence[NDArray[np.uint8]]) -> list[torch.Tensor]:
         """Uploads further images, by a copy each that the CPU waits for."""

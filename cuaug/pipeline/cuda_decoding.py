@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -58,11 +58,12 @@ class BatchDecoding:
         self._clock = clock
         count = len(staged.items)
         self.addresses: NDArray[np.uint64] = np.zeros(count, dtype=np.uint64)
-        self.failed = np.isin(positions, list(job.errors))  # samples whose targets failed
-        self.entries = {i: item for i, item in enumerate(staged.items) if isinstance(item, PendingCacheEntry)}
+        # Samples whose targets failed.
+        self.failed = np.isin(positions, list(job.errors)) if job.errors else np.zeros(count, dtype=np.bool_)
+        self.entries = {i: cast(PendingCacheEntry, staged.items[i]) for i in np.flatnonzero(staged.is_kept).tolist()}
         self.decoded_by: Counter[str] = Counter()
         # The kernels' statuses and the segments that they found, until these are looked at.
-        self._found: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._found: tuple[NDArray[np.int32], NDArray[np.uint8]] | None = None
         self._memories: dict[int, torch.Tensor] = {}  # of the cache's images
 
     def launch_kernels(self) -> None:
@@ -72,17 +73,16 @@ class BatchDecoding:
             return
         plan = staged.jpegs.plan()
         memory = self._memory = self._arena.jpeg_memory(plan)
-        upload, lookups = memory.upload.data_ptr(), memory.lookups.data_ptr()
-        targets = staged.jpegs.finish(*(part.data_ptr() for part in memory))
+        upload, _, pixels, lookups, _ = memory.addresses
+        targets = staged.jpegs.finish(*memory.addresses)
         memory.upload.copy_(staged.jpeg_memory[: plan.upload_bytes], non_blocking=True)
         decode_jpegs(memory.upload.device, plan, upload, lookups)
         rows = staged.for_kernels
         self.addresses[rows] = targets[rows]
         self._found = self._arena.copy_back(memory, plan, len(rows))
         self.decoded_by["kernels"] += int(np.count_nonzero(rows & ~self.failed))
-        first = memory.targets.data_ptr()
-        for i in self.entries.keys() & set(np.flatnonzero(rows).tolist()):
-            self._memories[i] = memory.targets[int(targets[i]) - first :]
+        for i in [i for i in self.entries if rows[i]]:
+            self._memories[i] = memory.targets[int(targets[i]) - pixels :]
 
     def decode_others(self, open_decoder: Callable[[], CudaDecoder]) -> None:
         """Decodes or uploads all other images. `open_decoder` gives nvImageCodec's decoder, if any image needs it."""
@@ -147,7 +147,7 @@ class BatchDecoding:
         if self._found is None:
             return False
         self._wait_for_gpu(self._arena.settled)
-        (statuses, segments), self._found = (tensor.numpy() for tensor in self._found), None
+        (statuses, segments), self._found = self._found, None
         if len(segments):
             self._staged.keep_segments(segments, statuses)
         damaged = (statuses != 0) & self._staged.for_kernels & ~self.failed

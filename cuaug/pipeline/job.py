@@ -30,7 +30,7 @@ from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pictures import PictureExecutor
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reader import UNREAD, Item
-from cuaug.pipeline.samples import Images, Samples
+from cuaug.pipeline.samples import Images, Samples, values_at
 from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.sampling import Epoch, RankSlice
@@ -281,7 +281,9 @@ class Job(TaskSteps):
         self.config.check()
         self.prepares = False
         self._data = []  # the items hold what they need of it
-        positions = np.array([k for k, item in enumerate(self._items) if item is not None], dtype=np.int64)
+        positions = np.arange(len(self._items))
+        if None in self._items:
+            positions = np.array([k for k, item in enumerate(self._items) if item is not None], dtype=np.int64)
         planned: Planned | None = None
         while planned is None and len(positions):
             try:
@@ -296,7 +298,7 @@ class Job(TaskSteps):
         if planned is None:
             self.finish_run(None, positions)
             return
-        items = cast(list[Item], [self._items[k] for k in positions.tolist()])
+        items = cast(list[Item], values_at(self._items, positions))
         if planned.targets or self._samples.pictures:
             self._move_targets(positions, planned, lambda: self._run(positions, items, planned))
         else:
@@ -304,12 +306,11 @@ class Job(TaskSteps):
 
     def _plan_samples(self, positions: NDArray[np.int64]) -> Planned:
         samples, config = self._samples, self.config
-        rows = positions.tolist()
         with self._recorder.at("plan", self.number):
             planned = plan_samples(
                 config.transforms,
-                [self._items[k] for k in rows],
-                [samples.labels[k] for k in rows],
+                values_at(self._items, positions),
+                values_at(samples.labels, positions),
                 samples.rng(positions),
                 config.target_type if typed_segment(config.transforms.segments) == 0 else None,
                 config.layout,

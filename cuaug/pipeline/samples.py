@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from cuaug.targets.clips import ClipTargets
 from cuaug.transforms.execute import run_segments
 from cuaug.transforms.normalization import normalization_of
 
-__all__ = ["Images", "Samples"]
+__all__ = ["Images", "Samples", "values_at"]
+
+T = TypeVar("T")
 
 
 class Images(NamedTuple):
@@ -203,14 +205,12 @@ class Samples:
         if config.layout == Layout.HWC:
             images = images._replace(tensors=[tensor.movedim(-1, -3) for tensor in images.tensors])
         used = positions if len(positions) else np.arange(1)
-        images, labels = images.first(len(used)), [self.labels[k] for k in used.tolist()]
-        traces = [self._traces[k] for k in used.tolist()]
+        images, labels, traces = images.first(len(used)), values_at(self.labels, used), values_at(self._traces, used)
         later = Trace(first=0 if traces[0] is None else traces[0].trace.next)
         chain = config.transforms
         if len(chain.segments) > 1:
             images, labels = self._run_later_segments(images, labels, used, traces[0], later, config)
-        plans = [(plan.trace, plan.samples) for plan in traces if plan is not None]
-        drawn = self.indices[used], self.keys[used], plans, self._trace_rows[used]
+        drawn = self.indices[used], self.keys[used], traces, self._trace_rows[used]
         positions = positions[positions < self.own]
         if config.time_axis != 1:
             # A Lambda at the end may return other values than images.
@@ -224,10 +224,12 @@ class Samples:
             torch.from_numpy(self.valid[positions]),
             self.epoch.number,
             functools.partial(_params, traces[: len(positions)], self._trace_rows[positions], later),
-            digest=functools.partial(batch_digest, self.epoch, *drawn, len(positions), later),
+            digest=functools.partial(_digest, self.epoch, *drawn, len(positions), later),
             paths=config.reader.paths(self.indices[positions].tolist()),
             normalization=normalization_of(chain),
-            clips=ClipFrames.stack([self.clips[k] for k in used.tolist()], len(positions)),
+            clips=None
+            if config.reader.clip_sampler is None
+            else ClipFrames.stack(values_at(self.clips, used), len(positions)),
         )
 
     def _run_later_segments(
@@ -263,6 +265,24 @@ class Samples:
             stacks = [_to_clips(stack, later.frames) for stack in stacks]
             new_labels = targets.merge(new_labels or per_row)
         return images._replace(tensors=stacks), new_labels or labels
+
+
+def values_at(values: list[T], positions: NDArray[np.int64]) -> list[T]:
+    """The values of the samples at these positions, which ascend."""
+    return values[:] if len(positions) == len(values) else [values[k] for k in positions.tolist()]
+
+
+def _digest(
+    epoch: Epoch,
+    indices: NDArray[np.int64],
+    keys: NDArray[np.int64],
+    traces: list[_PlanTrace | None],
+    rows: NDArray[np.int64],
+    own: int,
+    later: Trace,
+) -> str:
+    plans = [(plan.trace, plan.samples) for plan in traces if plan is not None]
+    return batch_digest(epoch, indices, keys, plans, rows, own, later)
 
 
 def _params(traces: list[_PlanTrace | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:

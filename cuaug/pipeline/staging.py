@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from cuaug.codec import (
     ResidentJpeg,
     memory_bound,
     open_jpegs,
+    resident_table,
 )
 from cuaug.errors import DecodeError
 from cuaug.pipeline.native_work import JpegStaging, Times
@@ -90,6 +91,7 @@ class StagedBatch:
         rows: the samples that `stage` puts into pinned memory, those that arrive decoded first.
         pixel_rows, pixel_starts: (P,) the samples that arrive decoded, and where in `pixels` they begin.
         pixels: pinned memory of these, (n,) uint8, to be uploaded.
+        is_kept: (N,) whether it is decoded for the decoded cache.
         for_kernels: (N,) whether our kernels decode it.
         jpegs: the JPEGs for our kernels, and where in `jpeg_memory` (n,) uint8 they lie; set if there are any JPEGs.
         pool: where the memory comes from.
@@ -111,15 +113,15 @@ class StagedBatch:
         self.sizes = heights * self.pitches
         self.offsets = np.zeros(len(widths), dtype=np.uint64)
         self.for_kernels = np.zeros(len(items), dtype=np.bool_)
-        self._images = images = [item.encoded if isinstance(item, PendingCacheEntry) else item for item in items]
-        self._is_kept = np.array([isinstance(item, PendingCacheEntry) for item in items], dtype=np.bool_)
         self._regions = regions = planned.regions()
-        for i in np.flatnonzero(self._is_kept).tolist():  # the cache takes the whole image
-            encoded = cast(PendingCacheEntry, items[i]).encoded
-            regions[i] = 0, 0, encoded.height, encoded.width
-        pixel_rows = [i for i, image in enumerate(images) if isinstance(image, DecodedImage)]
-        jpeg_rows = [i for i, image in enumerate(images) if isinstance(image, EncodedJpeg)]
-        resident_rows = [i for i, image in enumerate(images) if isinstance(image, ResidentJpeg)]
+        self._images: list[Any] = list(items)
+        self.is_kept = np.zeros(len(items), dtype=np.bool_)
+        for i in _rows_of(items, PendingCacheEntry):  # the cache takes the whole image
+            self._images[i] = encoded = cast(PendingCacheEntry, items[i]).encoded
+            self.is_kept[i], regions[i] = True, (0, 0, encoded.height, encoded.width)
+        images = self._images
+        pixel_rows, jpeg_rows = _rows_of(images, DecodedImage), _rows_of(images, EncodedJpeg)
+        resident_rows = np.array(_rows_of(images, ResidentJpeg), dtype=np.int64)
         self.rows = pixel_rows + jpeg_rows
         y0, x0, y1, x1 = regions[pixel_rows].T
         sizes = -(-3 * (y1 - y0) * (x1 - x0) // _ALIGN) * _ALIGN
@@ -128,23 +130,23 @@ class StagedBatch:
         self.pixel_rows = np.array(pixel_rows, dtype=np.int64)
         self.pixel_starts = np.array(starts, dtype=np.uint64)
         self._jpeg_numbers = np.array(jpeg_rows, dtype=np.int64)
-        jpegs = np.array([cast(EncodedJpeg, images[i]).staging_row() for i in jpeg_rows], dtype=np.int64).reshape(-1, 8)
+        jpegs = np.array([images[i].staging_row() for i in jpeg_rows], dtype=np.int64).reshape(-1, 8)
         self._jpeg_table, self._jpeg_files = self._request(jpeg_rows, jpegs[:, :-1]), jpegs[:, -1].copy()
-        residents = self._request(resident_rows, [cast(ResidentJpeg, images[i]).file_row() for i in resident_rows] or 0)
+        resident_jpegs: list[ResidentJpeg] = [images[i] for i in resident_rows.tolist()]
+        residents = resident_table(resident_jpegs, planned.sources[:, resident_rows], regions[resident_rows])
         size = pixel_bytes + memory_bound(self._jpeg_table) + memory_bound(residents)
         self._memory = pool.take(size) if size else None
         if self._memory is not None:
             self.pixels, self.jpeg_memory = self._memory[:pixel_bytes], self._memory[pixel_bytes:]
             self._address = self._memory.data_ptr()
-        if jpeg_rows or resident_rows:
+        if jpeg_rows or resident_jpegs:
             self._jpeg_array: NDArray[np.uint8] = self.jpeg_memory.numpy()
             self.jpegs = DeviceJpegs(
                 self._jpeg_array, len(items), fancy_upsampling=fancy_upsampling, scan=True, decode_all=decode_all
             )
-        if resident_rows:
+        if resident_jpegs:
             self.for_kernels[resident_rows] = True
-            resident_jpegs = [cast(ResidentJpeg, images[i]) for i in resident_rows]
-            self.jpegs.add_residents(np.array(resident_rows, dtype=np.int64), resident_jpegs, residents)
+            self.jpegs.add_residents(resident_rows, resident_jpegs, residents)
             y0, x0, y1, x1 = residents[:, -4:].T
             self._set_parts(resident_rows, y1 - y0, x1 - x0, y0, x0)
 
@@ -174,7 +176,8 @@ class StagedBatch:
         """Takes the JPEGs that were added from `rows`. Returns the number of those of which a part is decoded."""
         added = self._jpeg_numbers[staging.is_added]
         self.for_kernels[added] = True
-        self.rows = [i for i in self.rows if not self.for_kernels[i]]
+        is_added = self.for_kernels.tolist()
+        self.rows = [i for i in self.rows if not is_added[i]]
         _, _, height, width, *_, y0, x0, y1, x1 = self._jpeg_table[staging.is_added].T
         self._set_parts(added, y1 - y0, x1 - x0, y0, x0)
         return int(np.count_nonzero((y1 - y0 != height) | (x1 - x0 != width)))
@@ -229,7 +232,7 @@ class StagedBatch:
 
     def _crop(self, i: int, image: EncodedJpeg, memory: NDArray[np.uint8]) -> EncodedJpeg | None:
         """Crops a JPEG into pinned memory; None if that is impossible or does not pay."""
-        if self._is_kept[i]:  # the cache takes the whole image
+        if self.is_kept[i]:  # the cache takes the whole image
             return None
         region = cast(Region, tuple(self._regions[i].tolist()))
         found = image.crop_jpeg(region, self._index, memory)
@@ -247,8 +250,8 @@ class StagedBatch:
     @property
     def new_for_kernels(self) -> dict[int, EncodedJpeg]:
         """The JPEGs for our kernels that are not in the GPU's memory yet, by row."""
-        rows = [(i, self._images[i]) for i in np.flatnonzero(self.for_kernels).tolist()]
-        return {i: image for i, image in rows if isinstance(image, EncodedJpeg)}
+        rows = self._jpeg_numbers[self.for_kernels[self._jpeg_numbers]]
+        return {i: self._images[i] for i in rows.tolist()}
 
     def use_whole(self, i: int) -> EncodedJpeg:
         """The file of a JPEG for our kernels, all of which another decoder decodes."""
@@ -261,10 +264,19 @@ class StagedBatch:
 
         Images for the cache are scaled to the plan's size first: theirs stay.
         """
-        pitch = 3 * width
+        pitch, is_kept = 3 * width, self.is_kept[rows]
         for values, new in (
             (self.pitches, pitch),
             (self.sizes, height * pitch),
             (self.offsets, top * pitch + 3 * left),
         ):
-            values[rows] = np.where(self._is_kept[rows], values[rows], new)
+            values[rows] = np.where(is_kept, values[rows], new)
+
+
+def _rows_of(items: Sequence[Any], kind: type) -> list[int]:
+    """The numbers of the items of this type; quick where all are, or none is."""
+    types = set(map(type, items))
+    found = {each for each in types if issubclass(each, kind)}
+    if found == types:
+        return list(range(len(items)))
+    return [i for i, item in enumerate(items) if type(item) in found] if found else []

@@ -200,7 +200,7 @@ def test_a_stuck_native_read_names_its_file(monkeypatch, release):
         return number == 0
 
     monkeypatch.setattr(library, "cuaug_pool_activity", stuck_at_sample_5)
-    monkeypatch.setattr("cuaug.pipeline.reader.Reader.fetch", lambda *_: release.wait())
+    monkeypatch.setattr("cuaug.pipeline.reader.Reader.look_up", lambda *_: release.wait())
     with (
         Loader([f"disk/{i}.png" for i in range(8)], batch_size=8, threads=1, timeout_seconds=0.5) as loader,
         pytest.raises(LoaderError, match=r"^reading 'disk/5.png' \(sample 5\) has taken \d+\.\d s so far"),
