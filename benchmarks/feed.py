@@ -103,7 +103,7 @@ def by_processes(folder: Path, files: int, passes: int, repetitions: int) -> dic
     for ranks in PROCESSES:
         command = [*PYTHON, __file__, "--data", str(folder), "--files", str(files), "--passes", str(passes * ranks)]
         command += ["--repetitions", str(repetitions), "--ranks", str(ranks), "--rank"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         processes: list[Any] = [subprocess.Popen([*command, str(rank)], **pipes) for rank in range(ranks)]
         for process in processes:
             while (line := process.stdout.readline()) != f"{READY}\n":
