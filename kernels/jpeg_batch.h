@@ -11,6 +11,15 @@
 #pragma once
 #include "platform.h"
 
+// --- launches --------------------------------------------------------------------------------------------------------
+
+// Threads of a block of each kernel. `cuaug_jpeg_blocks` hands them to Python.
+constexpr int TABLES_PER_SET = 4, LOOKUP_THREADS = 512;  // a block per table
+constexpr int SCAN_THREADS = 512;                         // a thread per run
+constexpr int DECODE_THREADS = 128;                       // a thread per segment
+constexpr int TILE_WIDTH = 128, TILE_HEIGHT = 16, COLOR_PIXELS = 16;
+constexpr int COLOR_THREADS = TILE_WIDTH * TILE_HEIGHT / COLOR_PIXELS;  // a thread per COLOR_PIXELS of a row
+
 constexpr int JPEG_COMPONENTS = 3;
 constexpr int BLOCK_SAMPLES = 64;
 constexpr int MAX_MCU_BLOCKS = 10;  // T.81, B.2.3
@@ -67,7 +76,7 @@ struct JpegImage {
     uint64 lookups;               // address of its HuffmanLookups
     uint64 target;                // address of pixel (top, left)
     uint64 status;                // address of a `JpegStatus`
-    int64 row_step, column_step;  // bytes in the target from a stored row, or column, to the next
+    int row_step, column_step;  // bytes in the target from a stored row, or column, to the next
     int data_size;
     int color, components;
     int max_mcus;         // of a segment
@@ -76,8 +85,6 @@ struct JpegImage {
     int mcu_columns;      // of the image
     int mcu_x, mcu_y, mcu_width, mcu_height;  // the rectangle, in MCUs
     int left, top, right, bottom;             // the region, in pixels
-    int tiles_across;
-    int unused;
     JpegComponent component[JPEG_COMPONENTS];
     uint32 quantizer[JPEG_COMPONENTS][64];  // in zigzag order: place in the block << 16 | step
 };
@@ -91,7 +98,7 @@ struct JpegSegment {
 };
 
 // A JPEG whose segments a GPU finds. Its data is cut into cells, and consecutive cells into runs.
-constexpr int MAX_SCAN_RUNS = 512, MIN_RUN_BYTES = 128;
+constexpr int MAX_SCAN_RUNS = SCAN_THREADS, MIN_RUN_BYTES = 128;
 
 struct JpegScan {
     uint64 data;      // address of the entropy-coded data, up to EOI, a multiple of 16
@@ -114,9 +121,14 @@ struct alignas(8) JpegScanCell {
     uint32 end, blocks;
 };
 
-// The work of a block of threads: `count` segments of an image from `first` on; or tile `first`.
+// The work of a block of threads: `count` segments of an image from `first` on.
 struct JpegWork {
     int image, first, count, unused;
+};
+
+// Another block's: the tile of an image whose first pixel is (y, x).
+struct JpegTile {
+    int image, y, x, unused;
 };
 
 enum JpegStatus { JPEG_FINE, JPEG_DAMAGED };

@@ -133,71 +133,43 @@ DEVICE bool read_block(JpegBits& bits, const HuffmanLookup<DC_LONGER>& dc_lookup
 
 // --- tables ----------------------------------------------------------------------------------------------------------
 
-// The codes of each length: the first one, and where its symbol is.
-struct CodeRanges {
-    int first[17], symbol[17];
-
-    METHOD explicit CodeRanges(const HuffmanDefinition& definition) {
-        first[0] = symbol[0] = 0;
-        for (int length = 1, code = 0, at = 0; length <= 16; ++length) {
-            code <<= 1;
-            first[length] = code, symbol[length] = at;
-            code += definition.counts[length - 1], at += definition.counts[length - 1];
-        }
+// The entry of the code that 16 bits begin with. Codes of a length are consecutive, and follow all shorter ones.
+DEVICE int find_entry(const HuffmanDefinition& definition, int bits) {
+    int begin = 0, symbol = 0;  // of the codes of `length` bits
+    for (int length = 1; length <= 16; ++length) {
+        const int count = definition.counts[length - 1], number = (bits - begin) >> (16 - length);
+        if (number < count) return length << 8 | definition.symbols[(symbol + number) & 255];
+        begin += count << (16 - length), symbol += count;
     }
+    return NO_CODE;
+}
 
-    // The entry of the first code of `low` to `high` bits that `bits` (of `high` bits) begins with.
-    METHOD int entry(const HuffmanDefinition& definition, int bits, int low, int high) const {
-        for (int length = low; length <= high; ++length) {
-            const int number = (bits >> (high - length)) - first[length];
-            if (number >= 0 && number < definition.counts[length - 1])
-                return length << 8 | definition.symbols[(symbol[length] + number) & 255];
-        }
-        return NO_CODE;
-    }
-
-    // The length of the longest code that begins with `prefix` and has more than FIRST_BITS bits; 0 if there is none.
-    METHOD int longest(const HuffmanDefinition& definition, int prefix) const {
-        for (int length = 16; length > FIRST_BITS; --length) {
-            const int begin = prefix << (length - FIRST_BITS), end = (prefix + 1) << (length - FIRST_BITS);
-            if (first[length] < end && first[length] + definition.counts[length - 1] > begin &&
-                definition.counts[length - 1])
-                return length;
-        }
-        return 0;
-    }
-};
-
-// Builds a table. jpeg/device_batch.h has checked that its codes exist and that the longer ones fit.
+// Builds a table. jpeg/device_batch.h has checked that its codes exist and that the longer ones fit. Every entry is
+// found by itself: prefixes whose longest code has `length` bits are consecutive, and so are their entries in `longer`.
 template <class Lookup>
 DEVICE void build_lookup(const Block& block, const HuffmanDefinition& definition, Lookup& lookup) {
-    const CodeRanges ranges(definition);
+    constexpr int REST = 16 - FIRST_BITS;
     for (int prefix = block.thread; prefix < FIRST_ENTRIES; prefix += block.threads) {
-        const int longest = ranges.longest(definition, prefix);
-        lookup.first[prefix] = uint16(longest ? IS_LONGER | (longest - FIRST_BITS) << 12
-                                              : ranges.entry(definition, prefix, 1, FIRST_BITS));
+        const int entry = find_entry(definition, prefix << REST);
+        if (entry >> 8 <= FIRST_BITS) lookup.first[prefix] = uint16(entry);  // the first code of the others is longer
     }
-    block.sync();
-    if (block.thread == 0) {
-        int begin = 0;
-        for (int prefix = 0; prefix < FIRST_ENTRIES; ++prefix) {
-            const int entry = lookup.first[prefix];
-            if (!(entry & IS_LONGER)) continue;
-            lookup.first[prefix] = uint16(entry | begin);
-            begin += 1 << (entry >> 12 & 7);
+    int end = 0, last = 0;  // of the codes up to `length` bits, and of all, in 16 bits
+    for (int length = 1; length <= 16; ++length) last += definition.counts[length - 1] << (16 - length);
+    for (int length = 1; length <= FIRST_BITS; ++length) end += definition.counts[length - 1] << (16 - length);
+    int prefix = end >> REST, first = 0;
+    for (int length = FIRST_BITS + 1; length <= 16; ++length) {
+        end += definition.counts[length - 1] << (16 - length);
+        const int more = length - FIRST_BITS, prefix_end = (end == last ? end + (1 << REST) - 1 : end) >> REST;
+        for (int i = block.thread; i < (prefix_end - prefix) << more; i += block.threads) {
+            lookup.longer[first + i] = uint16(find_entry(definition, ((prefix << more) + i) << (16 - length)));
+            if (!(i & ((1 << more) - 1)))
+                lookup.first[prefix + (i >> more)] = uint16(IS_LONGER | more << 12 | (first + i));
         }
-    }
-    block.sync();
-    for (int prefix = block.thread; prefix < FIRST_ENTRIES; prefix += block.threads) {
-        const int entry = lookup.first[prefix], more = entry >> 12 & 7;
-        if (!(entry & IS_LONGER)) continue;
-        for (int i = 0; i < 1 << more; ++i)
-            lookup.longer[(entry & 0xfff) + i] =
-                uint16(ranges.entry(definition, prefix << more | i, FIRST_BITS + 1, FIRST_BITS + more));
+        first += (prefix_end - prefix) << more, prefix = prefix_end;
     }
 }
 
-// One of a set's four tables.
+// One of a set's tables.
 DEVICE void build_table(const Block& block, const HuffmanDefinitions& definitions, int number,
                         HuffmanLookups& lookups) {
     if (number < 2)

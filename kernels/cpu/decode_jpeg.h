@@ -45,14 +45,12 @@ EXPORT void cuaug_decode_jpegs(const void* images, const void* work, int64_t blo
     }
 }
 
-// images: JpegImage. tiles [count]: JpegWork.
+// images: JpegImage. tiles [count]: JpegTile.
 EXPORT void cuaug_color_jpegs(const void* images, const void* tiles, int64_t count) {
-    alignas(16) uint8_t rows[TILE_HEIGHT * TILE_ROW_BYTES];
+    alignas(16) uint32 rows[TILE_WORDS];
     for (int64_t i = 0; i < count; ++i) {
-        const JpegWork own = static_cast<const JpegWork*>(tiles)[i];
-        const JpegImage& image = static_cast<const JpegImage*>(images)[own.image];
-        color_tile({}, image, image.top + own.first / image.tiles_across * TILE_HEIGHT,
-                   (image.left & ~7) + own.first % image.tiles_across * TILE_WIDTH, rows);
+        const JpegTile own = static_cast<const JpegTile*>(tiles)[i];
+        color_tile({}, static_cast<const JpegImage*>(images)[own.image], own.y, own.x, rows);
     }
 }
 }

@@ -69,8 +69,26 @@ template <class T>
 DEVICE void store_as(void* p, const T& value) {
     memcpy(p, &value, sizeof value);
 }
+DEVICE uint32 little_endian_word(uint32 low, uint32 high, uint32 byte) {
+    return uint32((uint64(high) << 32 | low) >> (8 * byte));
+}
 DEVICE uint32 big_endian_word(uint32 low, uint32 high, uint32 byte) {
-    return __builtin_bswap32(uint32((uint64(high) << 32 | low) >> (8 * byte)));
+    return __builtin_bswap32(little_endian_word(low, high, byte));
+}
+DEVICE uint32 select_bytes(uint32 low, uint32 high, uint32 selector) {
+    uint32 word = 0;
+    for (int i = 0; i < 4; ++i)
+        word |= (little_endian_word(low, high, selector >> 4 * i & 7) & 255) << 8 * i;
+    return word;
+}
+DEVICE int add_product(int sum, int factor, uint32 word, int number) {
+    return sum + factor * int8_t(word >> 8 * number);
+}
+DEVICE uint32 pack_saturated(int first, int second, int third, int fourth) {
+    const int values[4] = {first, second, third, fourth};
+    uint32 word = 0;
+    for (int i = 0; i < 4; ++i) word |= uint32(values[i] < 0 ? 0 : values[i] > 255 ? 255 : values[i]) << 8 * i;
+    return word;
 }
 
 DEVICE uint32 float_bits(float value) {

@@ -1,7 +1,7 @@
 // Computes: the CUDA entry points of JPEG decoding, in the order of their launches: build_lookups, scan_jpeg,
 //           decode_jpeg, color_jpeg.
-// Threads:  build_lookups: grid (sets of tables, 4). scan_jpeg: a block of SCAN_THREADS per `JpegScan`. decode_jpeg: a
-//           block of JPEG_THREADS per `JpegWork`. color_jpeg: a block of TILE_THREADS per tile.
+// Threads:  build_lookups: grid (sets of tables, TABLES_PER_SET). scan_jpeg: a block per `JpegScan`. decode_jpeg: a
+//           block per `JpegWork`. color_jpeg: a block per `JpegTile`. Their threads: jpeg_batch.h.
 // Reference: core/scan_jpeg.h, core/decode_jpeg.h, core/color_jpeg.h.
 // Tests:    tests/kernels/test_emulated_jpeg.py, test_emulated_scan.py on a CPU; tests/cuda/test_jpeg.py.
 namespace cuaug {
@@ -9,11 +9,6 @@ namespace cuaug {
 #include "core/decode_jpeg.h"
 #include "core/color_jpeg.h"
 #include "core/scan_jpeg.h"
-
-constexpr int JPEG_THREADS = 128, TILE_THREADS = 256;
-// A thread per run. With up to 40 registers a thread three blocks fit on a multiprocessor, with up to 64 two: so an
-// H100 has room for 256 images at once. Its speed is not measured yet.
-constexpr int SCAN_THREADS = MAX_SCAN_RUNS;
 
 // Copies a struct whose size is a multiple of 16 bytes to shared memory.
 template <class T>
@@ -23,9 +18,10 @@ DEVICE void copy_to_shared(const Block& block, T& to, const T& from) {
         reinterpret_cast<uint4*>(&to)[i] = __ldg(reinterpret_cast<const uint4*>(&from) + i);
 }
 
-KERNEL build_lookups(const HuffmanDefinitions* definitions, HuffmanLookups* lookups) {
+extern "C" __global__ void __launch_bounds__(LOOKUP_THREADS)
+    build_lookups(const HuffmanDefinitions* definitions, HuffmanLookups* lookups) {
     __shared__ HuffmanDefinitions shared;
-    const Block block = {int(threadIdx.x), int(blockDim.x)};
+    const Block block = {int(threadIdx.x), LOOKUP_THREADS};
     copy_to_shared(block, shared, definitions[blockIdx.x]);
     block.sync();
     build_table(block, shared, int(blockIdx.y), lookups[blockIdx.x]);
@@ -39,11 +35,11 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 2) scan_jpeg(const Jp
     scan_image(block, scratch);
 }
 
-extern "C" __global__ void __launch_bounds__(JPEG_THREADS) decode_jpeg(const JpegImage* images, const JpegWork* work) {
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS) decode_jpeg(const JpegImage* images, const JpegWork* work) {
     __shared__ __align__(16) HuffmanLookups lookups;
     __shared__ __align__(16) JpegImage image;
-    __shared__ WarpScratch scratch[JPEG_THREADS / WARP_LANES];
-    const Block block = {int(threadIdx.x), JPEG_THREADS};
+    __shared__ WarpScratch scratch[DECODE_THREADS / WARP_LANES];
+    const Block block = {int(threadIdx.x), DECODE_THREADS};
     const JpegWork own = work[blockIdx.x];
     copy_to_shared(block, image, images[own.image]);
     copy_to_shared(block, lookups, *reinterpret_cast<const HuffmanLookups*>(images[own.image].lookups));
@@ -56,13 +52,14 @@ extern "C" __global__ void __launch_bounds__(JPEG_THREADS) decode_jpeg(const Jpe
                     scratch[block.thread / WARP_LANES]);
 }
 
-extern "C" __global__ void __launch_bounds__(TILE_THREADS) color_jpeg(const JpegImage* images, const JpegWork* tiles) {
-    __shared__ __align__(16) uint8 rows[TILE_HEIGHT * TILE_ROW_BYTES];
-    const JpegWork own = tiles[blockIdx.x];
-    const JpegImage& image = images[own.image];
-    const int y = image.top + own.first / image.tiles_across * TILE_HEIGHT;
-    const int x = (image.left & ~7) + own.first % image.tiles_across * TILE_WIDTH;
-    color_tile({int(threadIdx.x), TILE_THREADS}, image, y, x, rows);
+extern "C" __global__ void __launch_bounds__(COLOR_THREADS) color_jpeg(const JpegImage* images, const JpegTile* tiles) {
+    __shared__ __align__(16) JpegImage image;
+    __shared__ __align__(16) uint32 rows[TILE_WORDS];
+    const Block block = {int(threadIdx.x), COLOR_THREADS};
+    const JpegTile own = tiles[blockIdx.x];
+    copy_to_shared(block, image, images[own.image]);
+    block.sync();
+    color_tile(block, image, own.y, own.x, rows);
 }
 
 }  // namespace cuaug

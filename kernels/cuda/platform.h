@@ -52,8 +52,26 @@ template <class T>
 DEVICE void store_as(void* p, const T& value) {
     *static_cast<T*>(p) = value;
 }
+// Bytes `byte` to `byte` + 3 of two words, for byte below 4.
+DEVICE uint32 little_endian_word(uint32 low, uint32 high, uint32 byte) { return __funnelshift_r(low, high, 8 * byte); }
 DEVICE uint32 big_endian_word(uint32 low, uint32 high, uint32 byte) {
-    return __byte_perm(__funnelshift_r(low, high, 8 * byte), 0, 0x0123);
+    return __byte_perm(little_endian_word(low, high, byte), 0, 0x0123);
+}
+// Four of the eight bytes of two words: a digit of `selector` each, the low ones first.
+DEVICE uint32 select_bytes(uint32 low, uint32 high, uint32 selector) { return __byte_perm(low, high, selector); }
+// sum + factor, of 16 bits, * signed byte `number` of a word.
+DEVICE int add_product(int sum, int factor, uint32 word, int number) {
+    const int factors = number & 1 ? factor << 16 : factor & 0xffff;
+    return number & 2 ? __dp2a_hi(factors, int(word), sum) : __dp2a_lo(factors, int(word), sum);
+}
+// Bytes of four values, clamped to 0 ... 255; the first is the low one.
+DEVICE uint32 pack_saturated(int first, int second, int third, int fourth) {
+    const auto pack = [](int high, int low, uint32 upper) {
+        uint32 bits;
+        asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(bits) : "r"(high), "r"(low), "r"(upper));
+        return bits;
+    };
+    return pack(second, first, pack(fourth, third, 0));
 }
 
 DEVICE uint32 float_bits(float value) { return __float_as_uint(value); }

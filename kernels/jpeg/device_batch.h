@@ -151,7 +151,7 @@ class DeviceBatch {
         plan.sets = int64_t(sets.size()), plan.lookup_bytes = plan.sets * int64_t(sizeof(HuffmanLookups));
         plan.images_at = reserve(plan.images * int64_t(sizeof(JpegImage)));
         plan.blocks_at = reserve(plan.blocks * int64_t(sizeof(JpegWork)));
-        plan.tiles_at = reserve(plan.tiles * int64_t(sizeof(JpegWork)));
+        plan.tiles_at = reserve(plan.tiles * int64_t(sizeof(JpegTile)));
         plan.definitions_at = reserve(plan.sets * int64_t(sizeof(HuffmanDefinitions)));
         plan.scans_at = reserve(plan.scans * int64_t(sizeof(JpegScan)));
         plan.statuses_at = reserve(4 * int64_t(jpegs.size()));
@@ -167,7 +167,7 @@ class DeviceBatch {
     void finish(const DeviceAddresses& addresses, uint64_t* targets) const {
         auto* image = reinterpret_cast<JpegImage*>(memory + last_plan.images_at);
         auto* block = reinterpret_cast<JpegWork*>(memory + last_plan.blocks_at);
-        auto* tile = reinterpret_cast<JpegWork*>(memory + last_plan.tiles_at);
+        auto* tile = reinterpret_cast<JpegTile*>(memory + last_plan.tiles_at);
         auto* scan = reinterpret_cast<JpegScan*>(memory + last_plan.scans_at);
         int number = 0;
         for (size_t i = 0; i < jpegs.size(); ++i) {
@@ -194,9 +194,10 @@ class DeviceBatch {
                 ++scan;
             }
             image->segments += uint64_t(jpeg.first_segment) * sizeof(JpegSegment);
-            for (int64_t first = 0; first < jpeg.lanes; first += SEGMENTS_PER_BLOCK)
-                *block++ = {number, int(first), int(std::min<int64_t>(SEGMENTS_PER_BLOCK, jpeg.lanes - first)), 0};
-            for (int first = 0; first < jpeg.tiles(); ++first) *tile++ = {number, first, 1, 0};
+            for (int64_t first = 0; first < jpeg.lanes; first += DECODE_THREADS)
+                *block++ = {number, int(first), int(std::min<int64_t>(DECODE_THREADS, jpeg.lanes - first)), 0};
+            for (int y = image->top; y < image->bottom; y += TILE_HEIGHT)
+                for (int x = jpeg.tiles_left(); x < image->right; x += TILE_WIDTH) *tile++ = {number, y, x, 0};
             ++image, ++number;
         }
         auto* definitions = reinterpret_cast<HuffmanDefinitions*>(memory + last_plan.definitions_at);
@@ -271,8 +272,8 @@ class DeviceBatch {
 
     static int64_t stored_bound(int64_t size, int64_t height, int64_t width) {
         const int64_t rows = ceil_div(height, 8), segments = (rows + 1) * (ceil_div(width, MIN_DISTANCE_PIXELS) + 2);
-        const int64_t tiles = ceil_div(height, COLOR_TILE_HEIGHT) * (width / COLOR_TILE_WIDTH + 2);
-        const int64_t blocks = segments / SEGMENTS_PER_BLOCK + 1;
+        const int64_t tiles = ceil_div(height, TILE_HEIGHT) * (width / TILE_WIDTH + 2);
+        const int64_t blocks = segments / DECODE_THREADS + 1;
         return round_to_16(size + 3 * rows + DATA_PADDING) + int64_t(sizeof(JpegImage) + sizeof(HuffmanDefinitions)) +
                int64_t(sizeof(JpegSegment)) * segments + int64_t(sizeof(JpegWork)) * (tiles + blocks) + 128;
     }

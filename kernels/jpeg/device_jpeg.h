@@ -18,8 +18,6 @@ constexpr uint8_t ZIGZAG[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 
                                 41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
                                 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-constexpr int SEGMENTS_PER_BLOCK = 128;                            // JPEG_THREADS in cuda/decode_jpeg.cu
-constexpr int64_t COLOR_TILE_WIDTH = 128, COLOR_TILE_HEIGHT = 16;  // core/color_jpeg.h
 // Bytes that a GPU may load beyond an image's data.
 constexpr int64_t DATA_PADDING = 16;
 
@@ -243,7 +241,6 @@ Rectangle mcus_around(const Frame& frame, const Rectangle& region) {
 void set_target(const EncodedRegion& request, const Rectangle& region, JpegImage& image) {
     image.top = int(region.top), image.left = int(region.left);
     image.bottom = int(region.bottom), image.right = int(region.right);
-    image.tiles_across = int(ceil_div(region.right - (region.left & ~int64_t(7)), COLOR_TILE_WIDTH));
     const int64_t pitch = 3 * (request.x1 - request.x0);
     const bool swaps = swaps_axes(request.orientation);
     image.row_step = swaps ? 3 : pitch, image.column_step = swaps ? pitch : 3;
@@ -276,8 +273,15 @@ struct DeviceJpeg {
     JpegScan scan = {};
     int64_t cells_at = 0;  // after all segments in the memory for scans; by `plan`, as `segments_at`
 
-    int64_t blocks() const { return ceil_div(lanes, SEGMENTS_PER_BLOCK); }
-    int64_t tiles() const { return image.tiles_across * ceil_div(image.bottom - image.top, COLOR_TILE_HEIGHT); }
+    int64_t blocks() const { return ceil_div(lanes, DECODE_THREADS); }
+    // The first pixel of all tiles. A thread of color_jpeg reads whole blocks.
+    int tiles_left() const {
+        const int begin = image.mcu_x * int(frame.mcu_width);
+        return begin + (image.left - begin) / COLOR_PIXELS * COLOR_PIXELS;
+    }
+    int64_t tiles() const {
+        return ceil_div(image.right - tiles_left(), TILE_WIDTH) * ceil_div(image.bottom - image.top, TILE_HEIGHT);
+    }
     int64_t target_bytes() const { return 3 * int64_t(image.bottom - image.top) * (image.right - image.left); }
     int64_t sample_bytes(int component) const {
         return int64_t(BLOCK_SAMPLES) * image.mcu_width * image.mcu_height * image.component[component].h *

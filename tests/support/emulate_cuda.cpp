@@ -27,7 +27,6 @@ static T __ldg(const T* p) {
     return *p;
 }
 
-#define asm(...) bits = half_of(value)
 #include "cuda/augment.cu"
 using namespace cuaug;
 

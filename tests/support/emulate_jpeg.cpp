@@ -26,7 +26,6 @@ struct __align__(16) uint4 {
 };
 static uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
-#define asm(...) bits = half_of(value)
 #include "cuda/decode_jpeg.cu"
 #undef asm
 using namespace cuaug;
@@ -100,7 +99,7 @@ int cuaug_build_lookups(const void* definitions, int64_t sets, void* lookups) {
         build_lookups(static_cast<const HuffmanDefinitions*>(from),
                       static_cast<HuffmanLookups*>(const_cast<void*>(to)));
     };
-    return emulate(entry, sets, 4, JPEG_THREADS, definitions, lookups);
+    return emulate(entry, sets, TABLES_PER_SET, LOOKUP_THREADS, definitions, lookups);
 }
 
 // 96 threads stand for the 512 of a block: each has several runs.
@@ -113,13 +112,13 @@ int cuaug_decode_jpegs(const void* images, const void* work, int64_t blocks) {
     const auto entry = [](const void* images, const void* work) {
         decode_jpeg(static_cast<const JpegImage*>(images), static_cast<const JpegWork*>(work));
     };
-    return emulate(entry, blocks, 1, JPEG_THREADS, images, work);
+    return emulate(entry, blocks, 1, DECODE_THREADS, images, work);
 }
 
 int cuaug_color_jpegs(const void* images, const void* tiles, int64_t count) {
     const auto entry = [](const void* images, const void* tiles) {
-        color_jpeg(static_cast<const JpegImage*>(images), static_cast<const JpegWork*>(tiles));
+        color_jpeg(static_cast<const JpegImage*>(images), static_cast<const JpegTile*>(tiles));
     };
-    return emulate(entry, count, 1, TILE_THREADS, images, tiles);
+    return emulate(entry, count, 1, COLOR_THREADS, images, tiles);
 }
 }

@@ -19,7 +19,7 @@ struct Index {
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
-constexpr int MAX_THREADS = 256, STACK = 128 << 10;
+constexpr int MAX_THREADS = 512, STACK = 128 << 10;
 static ucontext_t scheduler, threads[MAX_THREADS];
 static bool ended[MAX_THREADS];
 static char stacks[MAX_THREADS][STACK];
@@ -83,6 +83,15 @@ extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) {
 static uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
     return uint32_t((uint64_t(high) << 32 | low) >> (shift & 31));
 }
+static int __dp2a_lo(int factors, int bytes, int sum) {
+    return sum + int16_t(factors) * int8_t(bytes) + (factors >> 16) * int8_t(bytes >> 8);
+}
+static int __dp2a_hi(int factors, int bytes, int sum) { return __dp2a_lo(factors, bytes >> 16, sum); }
+// The bodies of platform.h's functions in PTX, told apart by their numbers of operands: `half_bits` and `pack` of
+// `pack_saturated`.
+#define FOURTH(first, second, third, fourth, ...) fourth
+#define asm(...) FOURTH(__VA_ARGS__, bits = saturated(high) << 8 | saturated(low) | upper << 16, , bits = half_of(value))
+static uint32_t saturated(int value) { return uint32_t(value < 0 ? 0 : value > 255 ? 255 : value); }
 static uint16_t half_of(float value) {
     const _Float16 half = static_cast<_Float16>(value);
     uint16_t bits;
