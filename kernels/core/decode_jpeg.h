@@ -25,14 +25,14 @@ struct alignas(16) WarpScratch {
 
 // A lane's segment while it is decoded.
 struct SegmentReader {
-    JpegBits bits;
+    JpegBits<GlobalWords> bits;
     int dc0, dc1, dc2;  // no array: an index that varies would move it out of registers
     int left;           // MCUs; 0: the lane has no segment, or it is damaged
     int mcu_x, mcu_y;   // in the image
     bool is_damaged;
 
     METHOD void begin(const JpegImage& image, const JpegSegment& segment) {
-        bits.begin(reinterpret_cast<const uint32*>(image.data), uint32(image.data_size), segment.bit);
+        bits.begin({reinterpret_cast<const uint32*>(image.data)}, uint32(image.data_size), segment.bit);
         dc0 = segment.dc[0], dc1 = segment.dc[1], dc2 = segment.dc[2];
         left = segment.mcus, mcu_x = segment.mcu_x, mcu_y = segment.mcu_y;
     }
@@ -75,7 +75,7 @@ struct SegmentReader {
     METHOD bool ends_at(const JpegImage& image, const JpegSegment& next) {
         if (is_damaged) return false;
         if (image.ends_at_markers) {
-            bits.drop((bits.count - bits.missing) & 7);  // padding
+            bits.drop(bits.left() & 7);  // padding
             return bits.position() + 16 == next.bit;
         }
         return bits.position() == next.bit && dc0 == next.dc[0] && dc1 == next.dc[1] && dc2 == next.dc[2];

@@ -5,31 +5,38 @@
 #pragma once
 #include "jpeg_batch.h"
 
-// Reads entropy-coded data up to a marker, without the zero stuffed after each 0xFF (F.1.2.3). Beyond it reads zeros.
-struct JpegBits {
-    const uint32* words;  // the data; three words beyond its end can be loaded
-    uint32 next, end;     // bytes
-    uint32 here, ahead;   // the words that hold bytes `next` to `next + 3`
-    uint32 irregular;     // the last `next` after bytes among which zeros were stuffed, or the end
-    uint64 bits;          // the next bits, from the high bit on
-    int count;            // of them
-    int missing;          // bits read beyond the end
+// The words of the data, of which three beyond its end can be loaded.
+struct GlobalWords {
+    const uint32* data;
+    METHOD uint32 at(uint32 byte) const { return load_global(data + byte / 4); }  // the word that holds a byte
+};
 
-    METHOD void begin(const uint32* data, uint32 size, uint32 bit) {
-        words = data, end = size, next = irregular = min(bit / 8, size);
-        bits = 0, count = 0, missing = 0;
+// Reads entropy-coded data up to a marker, without the zero stuffed after each 0xFF (F.1.2.3). Beyond it reads zeros.
+template <class Words>
+struct JpegBits {
+    Words words;
+    uint32 next, end;    // bytes; `next` goes on beyond the end
+    uint32 here, ahead;  // the words that hold bytes `next` to `next + 3`
+    uint32 irregular;    // the last `next` after bytes among which zeros were stuffed, or the end
+    uint64 bits;         // the last 64 bits that were read
+    int used;            // of them
+
+    METHOD void begin(const Words& its_words, uint32 size, uint32 bit) {
+        words = its_words, end = size, next = irregular = min(bit / 8, size);
+        bits = 0, used = 64;
         load_words();
-        refill();
+        refill(), refill();
         drop(int(bit & 7));
     }
 
-    METHOD void load_words() { here = load_global(words + next / 4), ahead = load_global(words + next / 4 + 1); }
-    METHOD void drop(int n) { bits <<= n, count -= n; }
-    METHOD uint32 top() const { return uint32(bits >> 32); }
+    METHOD void load_words() { here = words.at(min(next, end)), ahead = words.at(min(next, end) + 4); }
+    METHOD void drop(int n) { used += n; }
+    METHOD uint32 top() const { return uint32(bits << used >> 32); }
 
-    // Makes 32 bits available: a code of 16 bits and its value fit.
+    // Whether 33 bits are available: a code of 16 bits and its value fit.
+    METHOD bool is_full() const { return used < 32; }
     METHOD void refill() {
-        if (count >= 32) return;
+        if (is_full()) return;
         uint32 word = big_endian_word(here, ahead, next & 3);
         const uint32 has_ff = (~word - 0x01010101u) & word & 0x80808080u;
         if (has_ff || next + 4 > end) {
@@ -37,47 +44,46 @@ struct JpegBits {
         } else {
             next += 4;
             here = ahead;
-            ahead = load_global(words + next / 4 + 1);
+            ahead = words.at(next + 4);
         }
-        bits |= uint64(word) << (32 - count);
-        count += 32;
+        bits = bits << 32 | word;
+        used -= 32;
     }
 
-    METHOD uint32 byte_at(uint32 at) const { return load_global(words + at / 4) >> (at & 3) * 8 & 255; }
+    METHOD uint32 byte_at(uint32 at) const { return load_global(words.data + at / 4) >> (at & 3) * 8 & 255; }
 
-    // The next four bytes, one by one.
+    // The next four bytes, one by one. Without branches: the other threads of a warp wait.
     METHOD uint32 read_bytes() {
         const uint32 first = big_endian_word(here, ahead, next & 3);
-        const uint32 second = big_endian_word(ahead, load_global(words + next / 4 + 2), next & 3);
+        const uint32 second = big_endian_word(ahead, words.at(min(next, end) + 8), next & 3);
         uint64 bytes = uint64(first) << 32 | second;
         uint32 word = 0;
         UNROLL
         for (int i = 0; i < 4; ++i) {
-            uint32 byte = uint32(bytes >> 56);
-            const bool is_ff = byte == 0xff;
-            if (next >= end || (is_ff && (next + 1 >= end || uint32(bytes >> 48) != 0xff00))) {
-                byte = 0, missing += 8;
-            } else {
-                next += is_ff ? 2 : 1;
-                bytes <<= is_ff ? 16 : 8;
-            }
-            word = word << 8 | byte;
+            const uint32 byte = uint32(bytes >> 56), step = byte == 0xff ? 2 : 1;
+            const bool is_marker = (uint32(bytes >> 48) ^ 0xff00) - 1 < 0xff;  // 0xff and not 0
+            const bool is_end = (next + step > end) | is_marker;
+            end = is_end ? min(end, next) : end;
+            word = word << 8 | (is_end ? 0 : byte);
+            next += is_end ? 1 : step;
+            bytes <<= 8 * step;
         }
         load_words();
         irregular = next;
         return word;
     }
 
-    METHOD bool ran_out() const { return count < missing; }
+    METHOD int left() const { return 64 - used; }  // bits that were read, but not used
+    METHOD bool ran_out() const { return next > end && left() < int(8 * (next - end)); }
 
     // The position, unless zeros are stuffed before `next`: then it is less.
-    METHOD uint32 last_position() const { return 8 * next - uint32(count - missing); }
+    METHOD uint32 last_position() const { return 8 * next - uint32(left()); }
 
     // Offset of the next bit, stuffed zeros included. It is never inside a stuffed zero.
     METHOD uint32 position() const {
         if (next - irregular >= 8) return last_position();
-        uint32 at = next;
-        int back = count - missing;
+        uint32 at = min(next, end);
+        int back = left() - int(8 * (next - at));
         NO_UNROLL
         for (; back > 0; back -= 8) at -= at >= 2 && byte_at(at - 1) == 0 && byte_at(at - 2) == 0xff ? 2 : 1;
         return 8 * at + uint32(-back);
@@ -103,7 +109,7 @@ DEVICE int value_after(uint32 top, int length, int size) {
 
 // Reads a block into `out` [64], which holds zeros: coefficients times quantizer steps, row by row. Adds to the DC
 // prediction. False at an invalid code.
-DEVICE bool read_block(JpegBits& bits, const HuffmanLookup<DC_LONGER>& dc_lookup,
+DEVICE bool read_block(JpegBits<GlobalWords>& bits, const HuffmanLookup<DC_LONGER>& dc_lookup,
                        const HuffmanLookup<AC_LONGER>& ac_lookup, const uint32* quantizer, int& dc, short* out) {
     bits.refill();
     int entry = find_code(dc_lookup, bits.top());
