@@ -13,7 +13,7 @@
 
 // --- launches --------------------------------------------------------------------------------------------------------
 
-// Threads of a block of each kernel. `cuaug_jpeg_blocks` hands them to Python.
+// Threads of a block of each kernel. `cuaug_jpeg_threads` hands them to Python.
 constexpr int TABLES_PER_SET = 4, LOOKUP_THREADS = 512;  // a block per table
 constexpr int SCAN_THREADS = 512;                         // a thread per run
 constexpr int DECODE_THREADS = 128;                       // a thread per segment

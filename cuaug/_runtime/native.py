@@ -109,6 +109,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_device_batch_bound.argtypes, lib.cuaug_device_batch_bound.restype = [pointer, i64], i64
     lib.cuaug_device_batch_new.argtypes = [pointer, i64, i64, i32, i32, i32]
     lib.cuaug_device_batch_new.restype = pointer
+    lib.cuaug_jpeg_threads.argtypes, lib.cuaug_jpeg_threads.restype = [pointer], i64
     lib.cuaug_resident_jpeg_bytes.argtypes, lib.cuaug_resident_jpeg_bytes.restype = [], i64
     lib.cuaug_device_batch_add_residents.argtypes = [*[pointer] * 4, i64]
     lib.cuaug_device_batch_add_residents.restype = None

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
+from cuaug._runtime.native import address, library
 from cuaug.codec import DevicePlan
-from cuaug.devices.kernel_loading import jpeg_kernels
+from cuaug.devices.kernel_loading import JpegKernels, jpeg_kernels
 from cuaug.devices.streams import LaunchStream
 
 __all__ = ["decode_jpegs"]
 
-_TABLE_THREADS, _SCAN_THREADS, _DECODE_THREADS, _COLOR_THREADS = 128, 512, 128, 256
-_TABLES_PER_SET = 4
+_counts = np.zeros(len(JpegKernels._fields), dtype=np.int64)
+_TABLES_PER_SET = int(library.cuaug_jpeg_threads(address(_counts)))
+#: Threads of a block of each kernel.
+_THREADS = JpegKernels(*_counts.tolist())
 
 
 def decode_jpegs(device: torch.device, plan: DevicePlan, upload: int, lookups: int) -> None:
@@ -28,13 +29,14 @@ def decode_jpegs(device: torch.device, plan: DevicePlan, upload: int, lookups: i
     kernels, stream = jpeg_kernels(device.index), LaunchStream(torch.cuda.current_stream(device).cuda_stream)
     offsets = plan.definitions_at, plan.scans_at, plan.images_at, plan.blocks_at, plan.tiles_at
     definitions, scans, images, blocks, tiles = (np.uint64(upload + offset) for offset in offsets)
-    launches: list[tuple[Any, tuple[int, int, int], int, tuple[np.uint64, ...]]] = [
-        (kernels.build_lookups, (plan.sets, _TABLES_PER_SET, 1), _TABLE_THREADS, (definitions, np.uint64(lookups))),
-        (kernels.scan_jpeg, (plan.scans, 1, 1), _SCAN_THREADS, (scans,)),
-        (kernels.decode_jpeg, (plan.blocks, 1, 1), _DECODE_THREADS, (images, blocks)),
-        (kernels.color_jpeg, (plan.tiles, 1, 1), _COLOR_THREADS, (images, tiles)),
+    launches: list[tuple[str, tuple[int, int, int], tuple[np.uint64, ...]]] = [
+        ("build_lookups", (plan.sets, _TABLES_PER_SET, 1), (definitions, np.uint64(lookups))),
+        ("scan_jpeg", (plan.scans, 1, 1), (scans,)),
+        ("decode_jpeg", (plan.blocks, 1, 1), (images, blocks)),
+        ("color_jpeg", (plan.tiles, 1, 1), (images, tiles)),
     ]
     with torch.cuda.device(device):
-        for function, grid, threads, arguments in launches:
+        for name, grid, arguments in launches:
             if grid[0]:
-                function(grid, (threads, 1, 1), arguments, shared_mem=0, stream=stream)
+                block = (getattr(_THREADS, name), 1, 1)
+                getattr(kernels, name)(grid, block, arguments, shared_mem=0, stream=stream)

@@ -142,6 +142,7 @@ DEVICE bool read_block(JpegBits<GlobalWords>& bits, const HuffmanLookup<DC_LONGE
 // The entry of the code that 16 bits begin with. Codes of a length are consecutive, and follow all shorter ones.
 DEVICE int find_entry(const HuffmanDefinition& definition, int bits) {
     int begin = 0, symbol = 0;  // of the codes of `length` bits
+    NO_UNROLL
     for (int length = 1; length <= 16; ++length) {
         const int count = definition.counts[length - 1], number = (bits - begin) >> (16 - length);
         if (number < count) return length << 8 | definition.symbols[(symbol + number) & 255];
@@ -163,6 +164,7 @@ DEVICE void build_lookup(const Block& block, const HuffmanDefinition& definition
     for (int length = 1; length <= 16; ++length) last += definition.counts[length - 1] << (16 - length);
     for (int length = 1; length <= FIRST_BITS; ++length) end += definition.counts[length - 1] << (16 - length);
     int prefix = end >> REST, first = 0;
+    NO_UNROLL
     for (int length = FIRST_BITS + 1; length <= 16; ++length) {
         end += definition.counts[length - 1] << (16 - length);
         const int more = length - FIRST_BITS, prefix_end = (end == last ? end + (1 << REST) - 1 : end) >> REST;

@@ -212,10 +212,10 @@ class DeviceBatch {
             const DeviceJpeg& jpeg = jpegs[i];
             if (!jpeg.is_added || !jpeg.is_scanned) continue;
             const bool is_added = index.add(jpeg.key, jpeg.frame, jpeg.scan.distance, points, [&](EntryPoints& its) {
-                if (statuses[i] == JPEG_FINE)
-                    return points_of(jpeg.frame, reinterpret_cast<const JpegSegment*>(segments + jpeg.segments_at),
-                                     its);
-                return build_points(jpeg.frame, jpeg.definitions, memory + jpeg.data_at, jpeg.image.data_size, its);
+                if (statuses[i] != JPEG_FINE)
+                    return build_points(jpeg.frame, jpeg.definitions, memory + jpeg.data_at, jpeg.image.data_size, its);
+                list_points(jpeg.frame, reinterpret_cast<const JpegSegment*>(segments + jpeg.segments_at), its);
+                return true;
             });
             if (is_added) remember(jpeg, index);
         }
@@ -360,6 +360,13 @@ EXPORT void cuaug_device_batch_add(void* batch, const int64_t* numbers, const vo
     for (int64_t i = 0; i < count; ++i)
         is_added[i] = DeviceBatch::try_add(
             [&] { return its.add(numbers[i], request[i], static_cast<JpegIndex*>(index), nullptr); });
+}
+
+// threads [4]: receives the threads of a block of build_lookups, scan_jpeg, decode_jpeg and color_jpeg. Returns how
+// many blocks build a set of Huffman tables.
+EXPORT int64_t cuaug_jpeg_threads(int64_t* threads) {
+    threads[0] = LOOKUP_THREADS, threads[1] = SCAN_THREADS, threads[2] = DECODE_THREADS, threads[3] = COLOR_THREADS;
+    return TABLES_PER_SET;
 }
 
 // Bytes of a `ResidentJpeg`.

@@ -53,6 +53,7 @@ bool copy_definitions(const Frame& frame, const unsigned char* data, HuffmanDefi
 JpegColor find_color(const Frame& frame, const unsigned char* data) {
     if (frame.components == 1) return GRAY_ONLY;
     int adobe_transform = -1;
+    bool is_named = false;
     for (int64_t at = 2; at < frame.data_begin;) {
         if (data[at + 1] == FILL) {
             ++at;
@@ -62,11 +63,11 @@ JpegColor find_color(const Frame& frame, const unsigned char* data) {
         if (data[at + 1] == APP0 && end - at >= 18 && !memcmp(data + at + 4, "JFIF", 5)) return YCC;
         if (data[at + 1] == APP14 && end - at >= 16 && !memcmp(data + at + 4, "Adobe", 5))
             adobe_transform = data[at + 15];
+        if (is_frame_marker(data[at + 1])) is_named = is_named_rgb(data + at);
         at = end;
     }
     if (adobe_transform >= 0) return adobe_transform ? YCC : STORED_RGB;
-    const auto* const its = frame.component;
-    return its[0].id == 'R' && its[1].id == 'G' && its[2].id == 'B' ? STORED_RGB : YCC;
+    return is_named ? STORED_RGB : YCC;
 }
 
 // Fills in a component but for its rectangle. False if the kernels do not decode such a one.

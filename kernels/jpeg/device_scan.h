@@ -52,12 +52,11 @@ int64_t segment_bytes(const JpegScan& scan) {
 int64_t cell_bytes(const JpegScan& scan) { return int64_t(scan.cells) * int64_t(sizeof(JpegScanCell)); }
 
 // Makes entry points, which were reset, of all segments.
-bool points_of(const Frame& frame, const JpegSegment* segments, EntryPoints& points) {
+void list_points(const Frame& frame, const JpegSegment* segments, EntryPoints& points) {
     for (int64_t i = 0; i < points.expected(frame); ++i) {
         points.at.push_back(uint32_t(8 * frame.data_begin) + segments[i].bit);
         points.dc.insert(points.dc.end(), segments[i].dc, segments[i].dc + frame.components);
     }
-    return true;
 }
 
 // Makes entry points on the CPU. data: the entropy-coded data and EOI.

@@ -177,7 +177,7 @@ class FakeConversion:
 class FakeJpegKernels:
     """Runs the kernels of cuda/decode_jpeg.cu with the CPU build, and counts the launches by name."""
 
-    THREADS: ClassVar[dict[str, int]] = {"build_lookups": 128, "scan_jpeg": 512, "decode_jpeg": 128, "color_jpeg": 256}
+    THREADS: ClassVar[dict[str, int]] = {"build_lookups": 512, "scan_jpeg": 512, "decode_jpeg": 128, "color_jpeg": 128}
 
     def __init__(self) -> None:
         self.launches: Counter[str] = Counter()
