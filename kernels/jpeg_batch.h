@@ -15,8 +15,8 @@
 
 // Threads of a block of each kernel. `cuaug_jpeg_threads` hands them to Python.
 constexpr int TABLES_PER_SET = 4, LOOKUP_THREADS = 512;  // a block per table
-constexpr int SCAN_THREADS = 512;                         // a thread per run
-constexpr int DECODE_THREADS = 128;                       // a thread per segment
+constexpr int SCAN_THREADS = 512;                        // a thread per run
+constexpr int DECODE_THREADS = 128;                      // a thread per segment
 constexpr int TILE_WIDTH = 128, TILE_HEIGHT = 16, COLOR_PIXELS = 16;
 constexpr int COLOR_THREADS = TILE_WIDTH * TILE_HEIGHT / COLOR_PIXELS;  // a thread per COLOR_PIXELS of a row
 
@@ -71,11 +71,11 @@ struct JpegComponent {
 };
 
 struct JpegImage {
-    uint64 data;                  // address of the entropy-coded data, a multiple of 16
-    uint64 segments;              // address of the first
-    uint64 lookups;               // address of its HuffmanLookups
-    uint64 target;                // address of pixel (top, left)
-    uint64 status;                // address of a `JpegStatus`
+    uint64 data;                // address of the entropy-coded data, a multiple of 16
+    uint64 segments;            // address of the first
+    uint64 lookups;             // address of its HuffmanLookups
+    uint64 target;              // address of pixel (top, left)
+    uint64 status;              // address of a `JpegStatus`
     int row_step, column_step;  // bytes in the target from a stored row, or column, to the next
     int data_size;
     int color, components;

@@ -1,5 +1,6 @@
 // Computes: RGB pixels of a region from a JPEG's samples: upsampling, then YCbCr to RGB, with libjpeg-turbo's bits.
-// Threads:  sixteen pixels of a row per thread, four values to a word, into shared memory. Then each thread stores whole
+// Threads:  sixteen pixels of a row per thread, four values to a word, into shared memory. Then each thread stores
+// whole
 //           vectors of 16 bytes. Rows begin anywhere in memory, so that words are shifted on the way.
 // Reference: libjpeg-turbo's jdsample.c and jdcolor.c; JFIF 1.02.
 // Tests:    tests/kernels/test_decode_jpeg.py: Pillow's bits; tests/kernels/test_emulated_jpeg.py: barriers.
@@ -126,8 +127,8 @@ DEVICE void upsample(const JpegComponent& component, int y, int x, uint32 (&out)
 
 DEVICE int byte_of(uint32 word, int number) { return int(word >> 8 * number & 255); }
 
-// Four pixels. Chroma is read as signed bytes, from which 128 is subtracted. libjpeg's factors have 16 bits of fraction;
-// those for red and blue have 14, which give the same values for all 256 of them.
+// Four pixels. Chroma is read as signed bytes, from which 128 is subtracted. libjpeg's factors have 16 bits of
+// fraction; those for red and blue have 14, which give the same values for all 256 of them.
 DEVICE void convert_ycc(uint32 y, uint32 cb, uint32 cr, int (&rgb)[12]) {
     cb ^= 0x80808080, cr ^= 0x80808080;
     UNROLL
@@ -195,8 +196,8 @@ DEVICE void store_turned(const Block& block, const TileTarget& target, const uin
     }
 }
 
-// Stores rows: the whole vectors of 16 bytes, which the threads of a row take in turn; then, of the vectors in which the
-// row begins and ends, four bytes per thread.
+// Stores rows: the whole vectors of 16 bytes, which the threads of a row take in turn; then, of the vectors in which
+// the row begins and ends, four bytes per thread.
 DEVICE void store_rows(const Block& block, const TileTarget& target, const uint32* shared) {
     static_assert(TILE_GROUPS % 8 == 0, "eight threads store the ends of a row");
     const int left = target.left, right = target.right;

@@ -76,9 +76,9 @@ constexpr int MAX_REFILLS = 4;
 // What the threads of a block share. blocks, dc: per run; then of all runs before it.
 struct alignas(16) ScanScratch {
     JpegScan scan;
-    uint16 skips[4][SKIP_ENTRIES];              // by table
+    uint16 skips[4][SKIP_ENTRIES];               // by table
     uint32 windows[WINDOW_WORDS][SCAN_THREADS];  // of each thread
-    uint32 starts[MAX_SCAN_RUNS];   // the state from which each run was last read
+    uint32 starts[MAX_SCAN_RUNS];                // the state from which each run was last read
     uint32 blocks[1][MAX_SCAN_RUNS], dc[JPEG_COMPONENTS][MAX_SCAN_RUNS];
     uint16 listed[MAX_SCAN_RUNS];  // runs to read again
     uint32 count;                  // of these
@@ -100,14 +100,14 @@ struct WindowWords {
 
 struct SymbolReader {
     JpegBits<WindowWords> bits;
-    uint32 window;    // the first byte in the window, a multiple of 16
-    Packed<4> ahead;  // the words after the window
+    uint32 window;       // the first byte in the window, a multiple of 16
+    Packed<4> ahead;     // the words after the window
     uint32 last_vector;  // of the data, in bytes
-    uint32 top;       // the bits in which the last symbols were
-    int k, block;     // next coefficient, block of the MCU
-    int finished;     // blocks
-    int period;       // blocks of an MCU
-    uint32 kind;      // the block's, as in `JpegScan`
+    uint32 top;          // the bits in which the last symbols were
+    int k, block;        // next coefficient, block of the MCU
+    int finished;        // blocks
+    int period;          // blocks of an MCU
+    uint32 kind;         // the block's, as in `JpegScan`
 
     METHOD void begin(ScanScratch& scratch, int thread, uint32 bit, int first_k, int first_block, int blocks) {
         const JpegScan& scan = scratch.scan;
@@ -356,8 +356,7 @@ DEVICE int scan_image(const Block& block, ScanScratch& scratch) {
         block.sync();  // before blocks are summed
         sum_before(block, scratch.blocks, 1, runs);
         block.sync();  // before segments are written
-        for (int run = block.thread; run < runs; run += block.threads)
-            write_segments(scratch, block.thread, run);
+        for (int run = block.thread; run < runs; run += block.threads) write_segments(scratch, block.thread, run);
         block.sync();  // before differences are summed
         sum_before(block, scratch.dc, JPEG_COMPONENTS, runs);
     }

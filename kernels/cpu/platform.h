@@ -77,8 +77,7 @@ DEVICE uint32 big_endian_word(uint32 low, uint32 high, uint32 byte) {
 }
 DEVICE uint32 select_bytes(uint32 low, uint32 high, uint32 selector) {
     uint32 word = 0;
-    for (int i = 0; i < 4; ++i)
-        word |= (little_endian_word(low, high, selector >> 4 * i & 7) & 255) << 8 * i;
+    for (int i = 0; i < 4; ++i) word |= (little_endian_word(low, high, selector >> 4 * i & 7) & 255) << 8 * i;
     return word;
 }
 DEVICE int add_product(int sum, int factor, uint32 word, int number) {

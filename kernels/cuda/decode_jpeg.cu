@@ -35,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 2) scan_jpeg(const Jp
     scan_image(block, scratch);
 }
 
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS) decode_jpeg(const JpegImage* images, const JpegWork* work) {
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS)
+    decode_jpeg(const JpegImage* images, const JpegWork* work) {
     __shared__ __align__(16) HuffmanLookups lookups;
     __shared__ __align__(16) JpegImage image;
     __shared__ WarpScratch scratch[DECODE_THREADS / WARP_LANES];

@@ -26,9 +26,10 @@ SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 MISTAKES = {
     "begin": ("core/jpeg_bits.h", "end = size, next = irregular = {min(bit / 8, size) <> bit / 8};"),
     "rectangle": ("core/decode_jpeg.h", "return {is_inside <> true} ? place : NOT_STORED;"),
-    "neighbour": ("core/color_jpeg.h", "out[5] = {x + 4 < component.right <> true} ?"),
-    "tile": ("core/color_jpeg.h", "if ({row >= image.bottom || column >= image.right <> false}) continue;"),
-    "pixel": ("core/color_jpeg.h", "if ({column + k < image.left || column + k >= image.right <> false}) continue;"),
+    "neighbour": ("core/color_jpeg.h", "if ({count > 8 <> true}) {"),
+    "tile": ("core/color_jpeg.h", "if ({row < image.bottom && column < image.right <> true}) color_pixels"),
+    "pixel": ("core/color_jpeg.h", "if ({row >= target.rows <> false} || 3 * column < target.left"),
+    "vector": ("core/color_jpeg.h", "if ({first + 16 * k < left || first + 16 * k + 16 > right <> false}) continue;"),
     "samples": ("jpeg/device_batch.h", "plan.sample_bytes += {jpeg.sample_bytes(i) <> jpeg.sample_bytes(i) - 64};"),
     "target": ("jpeg/device_batch.h", "plan.target_bytes += {round_to_16(jpeg.target_bytes()) <> 16};"),
     "capacity": ("jpeg/device_batch.h", "return {at + bytes <= capacity <> true} ? at : -1;"),

@@ -1,4 +1,5 @@
-// CUDA's types and functions on a CPU, for emulate_cuda.cpp and emulate_jpeg.cpp, which define `__shared__`, barriers and
+// CUDA's types and functions on a CPU, for emulate_cuda.cpp and emulate_jpeg.cpp, which define `__shared__`, barriers
+// and
 // `__ldg`.
 #pragma once
 #include <ucontext.h>
@@ -90,7 +91,8 @@ static int __dp2a_hi(int factors, int bytes, int sum) { return __dp2a_lo(factors
 // The bodies of platform.h's functions in PTX, told apart by their numbers of operands: `half_bits` and `pack` of
 // `pack_saturated`.
 #define FOURTH(first, second, third, fourth, ...) fourth
-#define asm(...) FOURTH(__VA_ARGS__, bits = saturated(high) << 8 | saturated(low) | upper << 16, , bits = half_of(value))
+#define asm(...) \
+    FOURTH(__VA_ARGS__, bits = saturated(high) << 8 | saturated(low) | upper << 16, , bits = half_of(value))
 static uint32_t saturated(int value) { return uint32_t(value < 0 ? 0 : value > 255 ? 255 : value); }
 static uint16_t half_of(float value) {
     const _Float16 half = static_cast<_Float16>(value);
