@@ -1,6 +1,5 @@
 // Computes: RGB pixels of a region from a JPEG's samples: upsampling, then YCbCr to RGB, with libjpeg-turbo's bits.
 // Threads:  sixteen pixels of a row per thread, four values to a word, into shared memory. Then each thread stores
-// whole
 //           vectors of 16 bytes. Rows begin anywhere in memory, so that words are shifted on the way.
 // Reference: libjpeg-turbo's jdsample.c and jdcolor.c; JFIF 1.02.
 // Tests:    tests/kernels/test_decode_jpeg.py: Pillow's bits; tests/kernels/test_emulated_jpeg.py: barriers.
@@ -127,16 +126,24 @@ DEVICE void upsample(const JpegComponent& component, int y, int x, uint32 (&out)
 
 DEVICE int byte_of(uint32 word, int number) { return int(word >> 8 * number & 255); }
 
-// Four pixels. Chroma is read as signed bytes, from which 128 is subtracted. libjpeg's factors have 16 bits of
-// fraction; those for red and blue have 14, which give the same values for all 256 of them.
+// libjpeg's factors for red and blue have 16 bits of fraction. With 14 bits they fit add_product.
+DEVICE constexpr bool are_equal(int factor_16, int factor_14, int half_14) {
+    for (int value = -128; value < 128; ++value)
+        if ((factor_16 * value + 32768) >> 16 != (factor_14 * value + half_14) >> 14) return false;
+    return true;
+}
+constexpr int RED = 22970, RED_HALF = 8178, BLUE = 29033, BLUE_HALF = 8164;
+static_assert(are_equal(91881, RED, RED_HALF) && are_equal(116130, BLUE, BLUE_HALF), "for every chroma");
+
+// Four pixels. Chroma is read as signed bytes, from which 128 is subtracted.
 DEVICE void convert_ycc(uint32 y, uint32 cb, uint32 cr, int (&rgb)[12]) {
     cb ^= 0x80808080, cr ^= 0x80808080;
     UNROLL
     for (int i = 0; i < 4; ++i) {
         const int luma = byte_of(y, i);
-        rgb[3 * i] = luma + (add_product(8178, 22970, cr, i) >> 14);
+        rgb[3 * i] = luma + (add_product(RED_HALF, RED, cr, i) >> 14);
         rgb[3 * i + 1] = luma + (add_product(add_product(16384, -11277, cb, i), -23401, cr, i) >> 15);
-        rgb[3 * i + 2] = luma + (add_product(8164, 29033, cb, i) >> 14);
+        rgb[3 * i + 2] = luma + (add_product(BLUE_HALF, BLUE, cb, i) >> 14);
     }
 }
 
