@@ -118,23 +118,25 @@ class Reader:
 
         Finds samples in the encoded cache, and the paths of files. Reads nothing.
         """
-        data, labels = [UNREAD] * len(indices), [None] * len(indices)
-        missing = list(range(len(indices)))
-        if self._finds_encoded:
-            assert self._encoded is not None
-            for k, entry in enumerate(self._encoded.get_each(indices.tolist())):
-                if entry is not None:
-                    data[k], labels[k] = entry
-            missing = [k for k in missing if data[k] is UNREAD]
+        samples: list[Any] = [None] * len(indices)
+        if self._encoded is not None and self.clip_sampler is None:
+            samples = self._encoded.get_each(indices.tolist())
+        missing = [k for k, sample in enumerate(samples) if sample is None]
+        if len(missing) == len(indices):
+            return self._look_up_paths(indices)
+        if missing:
+            for k, *sample in zip(missing, *self._look_up_paths(indices[missing]), strict=True):
+                samples[k] = sample
+        data, labels = zip(*samples, strict=True)
+        return list(data), list(labels)
+
+    def _look_up_paths(self, indices: NDArray[np.int64]) -> tuple[list[Any], list[Any]]:
         paths_of = optional_method(self.source, "paths_and_labels") if self._gives_paths else None
-        found = None
-        if missing and paths_of is not None:
-            with contextlib.suppress(Exception):  # `fetch` raises it again, and names the sample
-                found = paths_of(indices[missing])
-        if found is not None and set(map(type, found[0])) == {str}:
-            for k, path, label in zip(missing, *found, strict=True):
-                data[k], labels[k] = path, label
-        return data, labels
+        with contextlib.suppress(Exception):  # `fetch` raises it again, and names the sample
+            found = None if paths_of is None else paths_of(indices)
+            if found is not None and set(map(type, found[0])) == {str}:
+                return cast(tuple[list[Any], list[Any]], found)
+        return [UNREAD] * len(indices), [None] * len(indices)
 
     def fetch(self, index: int) -> tuple[Any, Any]:
         """Reads a sample as (data, label), or as (path, label) for `file_reads`.
@@ -189,15 +191,11 @@ class Reader:
     @property
     def looks_up(self) -> bool:
         """Whether `look_up` may find samples."""
-        return self._gives_paths or self._finds_encoded
+        return self._gives_paths or (self._encoded is not None and self.clip_sampler is None)
 
     @property
     def _gives_paths(self) -> bool:
         return self.decoded is None and getattr(self.source, "gives_paths", False)
-
-    @property
-    def _finds_encoded(self) -> bool:
-        return self._encoded is not None and self.clip_sampler is None
 
     def file_ranges(self, indices: NDArray[np.int64]) -> FileRanges | None:
         """Where the samples lie in open files; None if `fetch` gives their paths."""

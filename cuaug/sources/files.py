@@ -171,7 +171,7 @@ class Files(ReprMixin):
     def paths_and_labels(self, indices: NDArray[np.int64]) -> tuple[list[str], list[Any]] | None:
         """What `read` returns for each of these samples, where `gives_paths`; None if `read` has to be called."""
         labels = labels_at(self.labels, indices) if type(self).read is Files.read else None
-        return None if labels is None else ([self.paths[i] for i in indices.tolist()], labels)
+        return None if labels is None else (list(map(self.paths.__getitem__, indices.tolist())), labels)
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
