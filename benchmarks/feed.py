@@ -26,7 +26,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from gpu_photos import write_files
+from gpu_photos import index_files, write_files
 from report import PYTHON, circumstances, spread, write_json
 from staging import CHAINS, MAX_COPIED_BYTES
 
@@ -39,7 +39,7 @@ BATCH = 256
 THREADS = (1, 2, 6, 16)
 PROCESSES = (1, 2, 4, 8)
 SIZES = {"python": (48, 64), "files": (375, 500)}
-WARM_UP = 2  # epochs: the index is made, then the files are known
+WARM_UP = 2  # epochs: after the first, the files are known
 READY, RESULT = "ready", "images/s: "
 
 
@@ -135,6 +135,8 @@ def main() -> None:
         replace_gpu()
         run_process(paths["files"], args.passes, args.rank, args.ranks, args.repetitions)
         return
+    for each in paths.values():
+        index_files(each)
     result: dict[str, Any] = circumstances(["cuaug"])
     result |= {"batch_size": BATCH, "files": args.files, "passes": args.passes, "processes": {}, "threads": {}}
     result["processes"] = by_processes(args.data, args.files, args.passes, args.repetitions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from photos import write_photos
 
-__all__ = ["draw_photo", "origin", "write_files"]
+__all__ = ["draw_photo", "index_files", "origin", "write_files"]
 
 HEIGHT, WIDTH = 375, 500
 
@@ -41,6 +42,12 @@ def write_files(root: Path, count: int, height: int = HEIGHT, width: int = WIDTH
     for path in paths:
         path.read_bytes()
     return [str(path) for path in paths]
+
+
+def index_files(paths: list[str]) -> None:
+    """Makes the kept JPEG index of the files' folder: a stand-in for a GPU would find no entry points."""
+    command = [sys.executable, "-m", "cuaug", "index", str(Path(paths[0]).resolve().parent)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).resolve().parents[1])
 
 
 def _write(path: Path, seed: int, height: int, width: int) -> None:

@@ -1,8 +1,8 @@
 """Processor time per sample on the way from files to a GPU, in microseconds by stage, without a GPU.
 
 The pipeline is the loader's own: reading, parsing, planning, staging, filling tables, queueing, collating. Stubs
-replace the driver, the uploads and the kernels; memory is host memory. Everything runs on one thread. An epoch fills
-the JPEG index before.
+replace the driver, the uploads and the kernels; memory is host memory. Everything runs on one thread. The JPEG index
+has all files, and an epoch has made them known.
 
 "all" is the time of Python, which mostly holds the GIL; the stages are its parts. "free" is extra: native work without
 the GIL, which reads files and parses them, and copies what the kernels need of them to pinned memory. The JSON has
@@ -30,7 +30,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from gpu_photos import origin, write_files
+from gpu_photos import index_files, origin, write_files
 from report import gpu_circumstances, spread, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -78,19 +78,6 @@ STAGES = list(dict.fromkeys(name for name, _ in FUNCTIONS))
 TURNS = 5
 #: Larger copies are uploads, which a GPU makes; a smaller one is of statuses, which come back.
 MAX_COPIED_BYTES = 16 << 10
-
-
-class Memory:
-    """A source of the files' bytes."""
-
-    def __init__(self, paths: list[str]) -> None:
-        self._data = [Path(path).read_bytes() for path in paths]
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        return self._data[index], index
 
 
 class InlinePool:
@@ -261,7 +248,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     paths = write_files(args.data, args.files)
-    sources = {"files": [(path, i) for i, path in enumerate(paths)], "memory": Memory(paths)}
+    index_files(paths)
+    samples = [(path, i) for i, path in enumerate(paths)]
     fake = replace_cuda(setattr, FakeTorch(gpu=0))
     fake.kernel = lambda *arguments, **options: None
     fake.jpegs = SimpleNamespace(run=lambda *arguments, **options: None)
@@ -270,7 +258,7 @@ def main() -> None:
         lambda self, source, **_: self if source.nbytes > MAX_COPIED_BYTES else self.zero_()
     )
     if args.profile:
-        profile(sources["files"], CHAINS["crop"], args.batch_size, args.profile)
+        profile(samples, CHAINS["crop"], args.batch_size, args.profile)
         return
     result: dict[str, Any] = gpu_circumstances(["cuaug"])
     result |= {"batch_size": args.batch_size, "batches": args.batches, "photos": origin()}
@@ -278,11 +266,9 @@ def main() -> None:
     print(f"microseconds of Python a sample, batches of {args.batch_size}, medians of {args.batches}")
     print(f"  {'':16}" + "".join(f"{name:>9}" for name in (*STAGES, "free", "rest", "all")))
     for chain, transforms in CHAINS.items():
-        for where, source in sources.items():
-            row = measure(source, transforms, args.batch_size, args.batches)
-            result["us_per_sample"][f"{chain}, {where}"] = row
-            print(f"  {chain + ', ' + where:16}" + "".join(f"{value['median']:9.2f}" for value in row.values()))
-    crop = result["us_per_sample"]["crop, files"]
+        row = result["us_per_sample"][chain] = measure(samples, transforms, args.batch_size, args.batches)
+        print(f"  {chain:16}" + "".join(f"{value['median']:9.2f}" for value in row.values()))
+    crop = result["us_per_sample"]["crop"]
     result["cpu_us_per_image"] = round(crop["all"]["median"] + crop["free"]["median"], 2)
     result["python_us_per_image"] = round(crop["all"]["median"], 2)
     if args.out:
