@@ -226,11 +226,7 @@ def test_images_for_pillow_need_no_slot(make_decoder):
 
 def test_options():
     assert DecoderPaths().options == ":fancy_upsampling=1"
-    paths = DecoderPaths(True, 0, 4, False, 1.0)
-    assert paths.options == (
-        ":fancy_upsampling=0 nvjpeg_hw_decoder:force_legacy_batch=1 nvjpeg_cuda_decoder:hybrid_huffman_threshold=0 "
-        ":num_cuda_streams=4"
-    )
+    assert DecoderPaths(fancy_upsampling=False).options == ":fancy_upsampling=0"
 
 
 def test_a_batch_is_one_call(decode):

@@ -177,11 +177,10 @@ def decoded_in(batches: list[list[bytes]], paths: DecoderPaths) -> list[list[tor
 
 
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
-@pytest.mark.parametrize("legacy_batch", [False, True])
-def test_with_one_decoder_a_file_alone_equals_it_in_mixed_company(load_hint, legacy_batch):
+def test_with_one_decoder_a_file_alone_equals_it_in_mixed_company(load_hint):
     """The number of neighbours and their subsamplings choose the engine's path, which must not show."""
     company = mixed_company()
-    paths = DecoderPaths(legacy_batch=legacy_batch, load_hint=load_hint)
+    paths = DecoderPaths(load_hint=load_hint)
     batches = [company, company[:2], *([data] for data in company[:4])]
     whole, pair, *alone = decoded_in(batches, paths)
     for i, kind in enumerate(SUBSAMPLINGS):
@@ -190,11 +189,10 @@ def test_with_one_decoder_a_file_alone_equals_it_in_mixed_company(load_hint, leg
 
 
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
-@pytest.mark.parametrize("legacy_batch", [False, True])
-def test_a_damaged_neighbour_in_mixed_company(load_hint, legacy_batch):
+def test_a_damaged_neighbour_in_mixed_company(load_hint):
     """CUDA kernels decode file by file. A failing JPEG may cost the engine's batch, which CUDA kernels then decode."""
     company, bad = mixed_company(), undecodable()
-    paths = DecoderPaths(legacy_batch=legacy_batch, load_hint=load_hint)
+    paths = DecoderPaths(load_hint=load_hint)
     whole, *others = decoded_in([company, *([*company[:7], data, *company[7:]] for data in bad)], paths)
     for number, pixels in enumerate(others):
         del pixels[7]
