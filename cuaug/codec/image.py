@@ -81,7 +81,7 @@ class FileView(NamedTuple):
     size: int
 
     def read(self) -> Any:
-        """The bytes. Raises a DecodeError: the file cannot be read, or has changed since native code examined it."""
+        """The bytes, as `FileReads.read`: raises if the file cannot be read, or has changed meanwhile."""
         return self.reads.read(self.number)
 
 

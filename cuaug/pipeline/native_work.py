@@ -30,11 +30,11 @@ from cuaug.codec import (
     load_codec,
     split_lines,
 )
-from cuaug.errors import DecodeError
+from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.thread_pool import NativeWork
 from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
-from cuaug.sources._bytes import error_reason, read_bytes
+from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources._file_ranges import FileRanges
 
 __all__ = ["FileReads", "JpegStaging", "SampleRuns", "Times"]
@@ -234,6 +234,7 @@ class FileReads:
 
         Raises:
             DecodeError: it cannot be read, or has changed.
+            LoaderError: too many files are open.
         """
         row = self._rows[i, 0]
         if row[_DATA]:
@@ -245,6 +246,11 @@ class FileReads:
                 number, begin, size, _ = self._ranges.table[i, 0].tolist()
                 data = os.pread(self._ranges.states[number, 0], size, begin)
         except OSError as error:
+            if is_fd_limit_error(error):
+                raise LoaderError(
+                    f"cannot open {self._data[i]!r}: {error_reason(error)}; the sample is not damaged, so on_error "
+                    "does not apply: close files, or raise the limit (ulimit -n)"
+                ) from error
             raise DecodeError(error_reason(error)) from error
         if len(data) != row[_SIZE]:
             raise DecodeError("the file has changed while it was loaded")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from cuaug import transforms as T
 from cuaug.codec import FileView
-from cuaug.errors import DecodeError
+from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.native_work import FileReads
 from cuaug.sources import TarShards
 from tests.codec.jpeg_crops import MCU, jpeg
@@ -132,3 +133,19 @@ def test_a_file_that_changes_before_it_is_staged_is_an_error_or_read(loader_on, 
     reasons = {"shrunken": "the file has changed", "gone": "No such file"}
     assert [error.path for error in errors] == ([] if name == "overwritten" else [str(path)])
     assert all(reasons[name] in str(error) for error in errors)
+
+
+def test_too_many_open_files_are_no_damage(loader_on, known, folder):
+    """on_error does not apply: the sample is sound."""
+    numbers, meanwhile = known
+    gpu = loader_on(True, [str(folder / "3.jpg")], [T.CenterCrop(100)], on_error="skip")
+    for _ in range(3):
+        list(gpu)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    meanwhile.append(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1])))
+    try:
+        with pytest.raises(LoaderError, match="not damaged"):
+            list(gpu)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert numbers[-1] == 1
