@@ -113,16 +113,32 @@ def test_a_failing_compiler_is_quoted(source: Path):
     assert "core/store.h" in done.stdout + done.stderr
 
 
+def import_in(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Imports cuaug from a checkout that is the current folder."""
+    command = [sys.executable, "-c", "import cuaug._runtime.native"]
+    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CUAUG_KERNEL_LIBRARY")}
+    return subprocess.run(command, cwd=source, env=own | environment, capture_output=True, text=True)
+
+
+def test_a_checkout_without_a_library_takes_that_of_the_installed_package(source: Path, tmp_path: Path):
+    """As after `pip install .` in the current folder, which comes first in sys.path."""
+    assert "cannot be loaded" in import_in(source).stderr
+    (tmp_path / "site" / "cuaug").mkdir(parents=True)
+    shutil.copy(ROOT / "cuaug" / "_kernels.so", tmp_path / "site" / "cuaug")
+    (tmp_path / "site" / "cuaug-1.dist-info").mkdir()
+    (tmp_path / "site" / "cuaug-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: cuaug\nVersion: 1\n"
+    )
+    done = import_in(source, PYTHONPATH=str(tmp_path / "site"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_library_of_other_sources_is_refused(source: Path):
     """For example after a `git pull` that changed kernels/, in an editable install without a rebuild."""
     shutil.copy(ROOT / "cuaug" / "_kernels.so", source / "cuaug")
-    command = [sys.executable, "-c", "import cuaug._runtime.native"]
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CUAUG_KERNEL_LIBRARY")
-    }
 
     def imported() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
+        return import_in(source)
 
     assert imported().returncode == 0, imported().stderr
     with open(source / "kernels" / "cuda/augment.cu", "a") as file:  # NVRTC compiles this one

@@ -7,10 +7,12 @@ take no lock. A function that reads, decodes, runs kernels or may take 100 us mu
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import zlib
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +65,20 @@ def _check_sources(lib: ctypes.CDLL, path: Path, folder: Path) -> None:
         )
 
 
+def _library_path() -> Path:
+    """The library of this package. In a checkout that has none, and hides an installed cuaug: that one's."""
+    own = _here / "_kernels.so"
+    if not own.exists():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed = Path(str(metadata.distribution("cuaug").locate_file("cuaug/_kernels.so")))
+            if installed.exists():
+                return installed
+    return own
+
+
 def _load() -> ctypes.CDLL:
     override = os.environ.get("CUAUG_KERNEL_LIBRARY")
-    path = Path(override) if override else _here / "_kernels.so"
+    path = Path(override) if override else _library_path()
     try:
         lib = ctypes.CDLL(str(path))
     except OSError as error:
