@@ -139,7 +139,23 @@ def test_cupy_for_another_cuda(only, fake_package):
     fake_package("torch", torch)
     found = only("CuPy", PYTHONPATH=fake_package("cupy", cupy))["GPU CuPy"]
     assert found.text == "CuPy 14.0 is built for CUDA 11, torch for CUDA 13"
-    assert found.fix == "pip install 'cuaug[cuda13]'"
+    assert found.fix.endswith("pip install 'cuaug[cuda13]'")
+
+
+def test_two_cupys(only, fake_package, tmp_path):
+    """Both write the folder cupy; removing one then breaks the other."""
+    for name in ("cupy-cuda11x", "cupy-cuda13x"):
+        (tmp_path / f"{name}-1.dist-info").mkdir()
+        (tmp_path / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    cupy = """
+        import sys, types
+        __version__ = "14.0"
+        cuda = sys.modules["cupy.cuda"] = types.ModuleType("cupy.cuda")
+        cuda.driver = types.SimpleNamespace(get_build_version=lambda: 13000)
+    """
+    found = only("CuPy", PYTHONPATH=fake_package("cupy", cupy))["GPU CuPy"]
+    assert found.verdict == "no" and "cupy-cuda11x and" in found.text and "installed over each other" in found.text
+    assert found.fix.startswith("pip uninstall -y cupy-cuda11x ") and "cupy-cuda13x && pip install" in found.fix
 
 
 @pytest.mark.slow

@@ -9,10 +9,12 @@ import contextlib
 import ctypes
 import importlib.util
 import platform
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +117,16 @@ def _cupy() -> str:
     with _needs(_extra()):
         import cupy
         from cupy.cuda import driver
+    found = (str(distribution.metadata["Name"]).lower() for distribution in metadata.distributions())
+    names = sorted({name for name in found if re.fullmatch(r"cupy(-(cuda|rocm).*)?", name)})
+    # One on top of another would leave a mixture.
+    remedy = f"pip uninstall -y {' '.join(names)} && {_extra()}" if names else _extra()
+    if len(names) > 1:
+        raise Broken(f"{' and '.join(names)} are installed over each other", remedy)
     major = driver.get_build_version() // 1000
     torch_major = _torch_major()
     if torch_major and major != torch_major:
-        raise Broken(f"CuPy {cupy.__version__} is built for CUDA {major}, torch for CUDA {torch_major}", _extra())
+        raise Broken(f"CuPy {cupy.__version__} is built for CUDA {major}, torch for CUDA {torch_major}", remedy)
     return f"{cupy.__version__}, built for CUDA {major}"
 
 
