@@ -17,7 +17,7 @@
 #   7 training     a ResNet-50 step from memory, from cuaug in its variants, and from DALI
 #   8 memory       a loader while GPU memory is scarce
 #   9 ncu          the kernels under Nsight Compute
-#  10 clips        clips of videos on the GPU and on the CPU, and the conversion of YUV alone
+#  10 clips        clips of videos on the GPU, on the CPU and by NVDEC, bit for bit; YUV alone; at most four minutes
 #  11 dali         files to batches, beside DALI at equal settings; at most four minutes
 #  12 jpeg         our JPEG kernels: Pillow's bits, sanitizers, images/s beside the engine; at most four minutes
 # --dry-run: all of it with tiny sizes on the fake GPU (tests/support/fake_gpu.py), where the figures mean nothing.
@@ -211,8 +211,9 @@ stage_ncu() {
     bench 300 gpu_ncu "--images 2"
 }
 stage_clips() {
-    bench 480 gpu_clips "--sizes 340x256 --videos 1 --clips 4 --batch-size 2 --threads 2 --epochs 1 --repetitions 1" \
-        --data "$TMP/videos"
+    END=$((SECONDS + 240))
+    bench 200 gpu_clips "--sizes 340x256 --videos 1 --clips 4 --batch-size 2 --threads 2 --epochs 1 --repetitions 1" \
+        --videos 4 --clips 32 --epochs 2 --data "$TMP/videos"
 }
 stage_dali() {
     if ! "$PYTHON" -c 'import nvidia.dali' 2>/dev/null; then
