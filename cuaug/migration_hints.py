@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -84,14 +85,20 @@ LOADER_ATTRIBUTES = {
 
 
 def suggest_arguments(replacements: Mapping[str, str]) -> Callable[[Function], Function]:
-    """Decorates an `__init__` to raise a TypeError that names the replacement of a foreign argument."""
+    """Decorates an `__init__` to raise a TypeError that names the replacement of a foreign or misspelled argument."""
 
     def decorate(init: Function) -> Function:
         own = inspect.signature(init).parameters
 
+        def hint(name: str) -> str | None:
+            """What to write instead of an argument that there is not; None if nothing is like it."""
+            similar = difflib.get_close_matches(name, [name for name in own if name != "self"], n=1, cutoff=0.8)
+            return replacements.get(name) or (f"do you mean {similar[0]}=?" if similar else None)
+
         @functools.wraps(init)
         def checked(self: Any, *args: Any, **options: Any) -> None:
-            foreign = [f"{name!r}: {replacements[name]}" for name in options if name not in own if name in replacements]
+            hints = {name: hint(name) for name in options if name not in own}
+            foreign = [f"{name!r}: {text}" for name, text in hints.items() if text]
             if foreign:
                 raise TypeError(f"{type(self).__name__} has no argument {'; nor '.join(foreign)}")
             init(self, *args, **options)

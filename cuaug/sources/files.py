@@ -37,6 +37,10 @@ _BROKEN_LINK = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 # (device, inode) of folders.
 FolderIds = frozenset[tuple[int, int]]
+# Names of folders that are no classes.
+_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+_IMAGE_FOLDERS = frozenset({"image", "images", "img", "imgs", "jpegimages"})
+_TARGET_FOLDERS = frozenset({"mask", "masks", "label", "labels", "annotation", "annotations", "segmentationclass"})
 
 
 class Files(ReprMixin):
@@ -124,6 +128,7 @@ class Files(ReprMixin):
             _log_ignored(root, "images", set(files) - set(images))
             return cls(images)
         _log_ignored(root, "class folders", files)
+        _warn_of_roles(root, classes)
         paths: list[str] = []
         labels: list[int] = []
         for label, name in enumerate(classes):
@@ -207,6 +212,20 @@ def _log_ignored(root: str, kind: str, files: Iterable[str]) -> None:
     names = sorted(name for name in map(os.path.basename, files) if not name.startswith("."))
     if names:
         log.warning("%r: %d file(s) beside the %s are not loaded, the first %r", root, len(names), kind, names[0])
+
+
+def _warn_of_roles(root: str, classes: Sequence[str]) -> None:
+    """Warns of folders that look like parts of a data set, not like classes."""
+    names = {name.lower() for name in classes}
+    if len(names) > 1 and names <= _SPLITS:
+        inner = os.path.join(root, classes[0])
+        log.warning("%r: its folders %s are loaded as classes; for one of them give %r", root, classes, inner)
+    elif names & _IMAGE_FOLDERS and names & _TARGET_FOLDERS and names <= _IMAGE_FOLDERS | _TARGET_FOLDERS:
+        log.warning(
+            "%r: its folders %s are loaded as classes; for images with masks give (path, {'mask': path}) pairs",
+            root,
+            classes,
+        )
 
 
 def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:

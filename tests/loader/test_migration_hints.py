@@ -43,8 +43,8 @@ def test_all_foreign_arguments_are_named_at_once():
 
 
 def test_other_mistakes_raise_pythons_errors():
-    with pytest.raises(TypeError, match=r"Loader.__init__\(\) got an unexpected keyword argument 'tread'"):
-        Loader(Memory(4), tread=1)
+    with pytest.raises(TypeError, match=r"Loader.__init__\(\) got an unexpected keyword argument 'xyz'"):
+        Loader(Memory(4), xyz=1)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'files'"):
         Loader()
 
@@ -91,3 +91,11 @@ def test_class_to_idx():
     source = sources.Files(["a.png", "b.png"], [0, 1], ["ant", "bee"])
     assert Loader(source).class_to_idx == {"ant": 0, "bee": 1}
     assert Loader(["a.png", "b.png"]).class_to_idx is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("batchsize", "batch_size"), ("shufle", "shuffle"), ("transform_s", "transforms")]
+)
+def test_a_misspelled_argument_is_named(wrong, right):
+    with pytest.raises(TypeError, match=f"Loader has no argument '{wrong}': do you mean {right}="):
+        Loader(Memory(4), **{wrong: 1})

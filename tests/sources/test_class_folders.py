@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -120,3 +121,22 @@ def test_formats_that_pillow_reads_count(tmp_path, ending):
     with Loader(tmp_path) as loader:
         ((images, _),) = loader
     assert abs(int(images[0, 0, 2, 2]) - 100) < 5
+
+
+@pytest.mark.parametrize(
+    ("names", "warning"),
+    [
+        (("train", "val"), "for one of them give .*train'"),
+        (("images", "masks"), "give \\(path, {'mask': path}\\) pairs"),
+        (("train", "boat"), ""),
+        (("images", "boat"), ""),
+        (("train",), ""),
+    ],
+)
+def test_folders_that_are_no_classes_are_warned_of(tmp_path, caplog, names, warning):
+    for name in names:
+        (tmp_path / name / "x").mkdir(parents=True)
+        (tmp_path / name / "x" / "0.jpg").write_bytes(b"")
+    assert Files.from_directory(tmp_path).classes == sorted(names)
+    text = caplog.text
+    assert re.search(warning, text) if warning else not text
