@@ -51,6 +51,13 @@ exif.py            EXIF orientation of pixels and regions
 jpegtran.py        restart markers for JPEGs, for `cuaug prepare`
 multichannel.py    `MultiChannelImage`: other images than 8-bit RGB, for the kernels
 messages.py        warnings of the image libraries
+nvdec.py           `NvdecDecoder`: decodes chosen frames of a video on a GPU's video engine, with PyNvVideoCodec
+samples.py         depth, sign and order of a file's samples, as the file states them
+sei.py             supplemental enhancement information (SEI) of H.264 and HEVC: messages beside the pictures
+video.py           `VideoDecoder`: decodes chosen frames of a video, and no more than they need
+video_index.py     `VideoIndex`: when each frame of a video is shown, and where decoding may begin
+yuv.py             converts parts of decoded video frames to RGB
+yuv_planes.py      copies the rows of video frames' planes that conversion to RGB reads, packed, for the upload to a GPU
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ kernel_loading.py  loading of the compiled kernels by CuPy
 streams.py         CUDA streams that no other code uses
 lut_fusion.py      several point operations as one look-up table
 output.py          the tensors that finished images are written to
+jpeg.py            launches the kernels that decode a batch of JPEGs (kernels/cuda/decode_jpeg.cu)
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 Each function takes the inputs of `cuaug.transforms.Compose` and returns the same kind: a torch tensor, (C, H, W) or
 (N, C, H, W); a NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are
 torchvision's. An invalid argument raises a `TransformError` that names it and the allowed values.
+
+color.py     colour operations with explicit parameters
+filters.py   filters, noise, JPEG artefacts and erasing with explicit parameters
+geometry.py  geometry with explicit parameters
+operator.py  the functions as an operator of `torch.library`
 """
 
 from typing import TYPE_CHECKING, Any

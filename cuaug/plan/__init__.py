@@ -12,6 +12,7 @@ operations.py           point operations as rows of numbers
 trace.py                the recorded parameters, and their replay
 compiled_plan.py        `CompiledPlan`, the finished plan that devices execute
 layout.py               NumPy mirrors of the structs in kernels/plan.h
+state.py                `PlanState`: the batch at one point of a chain
 """
 
 from cuaug.plan import operations

@@ -8,6 +8,7 @@ label_files.py   masks and further pictures in labels, which a Loader reads
 masks.py         masks through the kernels
 convert.py       converts targets when the chain is done
 merge.py         merges targets of several images, for mosaics and pasted instances
+clips.py         targets of clips: boxes, masks and keypoints for each frame, with a leading axis of T frames
 """
 
 from cuaug.targets.convert import TargetConversion

@@ -1,4 +1,9 @@
-"""`cuaug shard` writes the samples of any source as tars in WebDataset's layout."""
+"""`cuaug shard` writes the samples of any source as tars in WebDataset's layout.
+
+build.py    builds a set of shards; a killed run is resumed by running it again
+files.py    the files of a set of shards, and the manifest, which knows each by size and SHA-256
+samples.py  encodes the samples of a source as the files of a shard: an image and a label
+"""
 
 from __future__ import annotations
 
