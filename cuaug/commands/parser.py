@@ -29,9 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_prepare(commands)
     _add_index(commands)
     _add_check(commands)
-    _add_replay(commands)
     _add_shard(commands)
-    _add_completion(commands)
     return parser
 
 
@@ -64,19 +62,6 @@ def _add_demo(commands: Any) -> None:
         metavar="FOLDER",
         help="train nothing: only write the pictures to FOLDER/train and FOLDER/validation, a folder per class",
     )
-
-
-def _add_completion(commands: Any) -> None:
-    text = "print a script that completes commands, options and files in a shell"
-    command = commands.add_parser(
-        "completion",
-        help=text,
-        description=f"{text.capitalize()}. Needs shtab: pip install 'cuaug[completion]'. Store the script where your "
-        "shell looks for it, for zsh as _cuaug in a folder of $fpath, for fish as "
-        "~/.config/fish/completions/cuaug.fish.",
-        epilog="example: cuaug completion bash > ~/.local/share/bash-completion/completions/cuaug",
-    )
-    command.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
 
 
 def _add_preview(commands: Any) -> None:
@@ -197,35 +182,6 @@ def _add_index(commands: Any) -> None:
     command.add_argument("--index-bytes", type=_at_least_1, help="as for `DecodeOptions`: largest size of the index")
 
 
-def _add_replay(commands: Any) -> None:
-    text = "make a batch of a run again, from the state of its loader"
-    command = commands.add_parser(
-        "replay",
-        help=text,
-        description=f"{text.capitalize()}. Prints the batch's digest and each sample's index, path and label. Exit "
-        "status: 0, or 1 with an error message of one line.",
-        epilog="example: cuaug replay checkpoint.pt 120 --loader train:make_loader -o batch.png",
-    )
-    command.add_argument(
-        "state",
-        metavar="STATE",
-        help="JSON of `loader.state_dict()`; or a file of torch.save that holds it, such as a checkpoint",
-    )
-    command.add_argument(
-        "step", type=_at_least_0, metavar="N", help="number of the batch, counted from the epoch's beginning"
-    )
-    command.add_argument(
-        "--loader",
-        required=True,
-        metavar="MODULE:FUNCTION",
-        help="a function that returns the run's Loader, such as train:make_loader. The code runs with your permissions",
-    )
-    command.add_argument("--epoch", type=_at_least_0, help="another epoch than that of the state")
-    command.add_argument(
-        "-o", "--output", metavar="FILE", help="write the batch: a picture (.png, ...), or tensors for torch.load (.pt)"
-    )
-
-
 def _add_check(commands: Any) -> None:
     text = "read and decode every sample of a data set, and list the damaged ones"
     command = commands.add_parser(
@@ -294,9 +250,6 @@ def _add_shard(commands: Any) -> None:
     command.add_argument(
         "--jpegtran", default="jpegtran", metavar="PROGRAM", help="the jpegtran to run (default: %(default)s)"
     )
-    command.add_argument(
-        "--checksums", action="store_true", help="write CRC-32 checksums of all images, for `ChecksumSource`"
-    )
     command.add_argument("--shuffle", type=int, metavar="SEED", help="a random order, instead of the source's")
     command.add_argument(
         "--on-error",
@@ -318,10 +271,4 @@ def _bytes(text: str) -> int:
 def _at_least_1(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
-    return int(text)
-
-
-def _at_least_0(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 0")
     return int(text)

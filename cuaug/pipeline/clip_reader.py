@@ -71,17 +71,13 @@ class ClipReader:
         clip.keep = keep
 
     def _open(self, request: ClipRequest) -> tuple[bytes | None, VideoIndex]:
-        """The bytes of a video, if it is cached or must be verified, and its index."""
+        """The bytes of a video, if it is cached, and its index."""
         path, cache = request.path, self._encoded
         if cache is not None and (entry := cache.get(path)) is not None:
             return cast(tuple[bytes, VideoIndex], entry)
         index, size = open_index(path), os.stat(path).st_size
-        fits = cache is not None and size <= self._max_bytes and cache.has_room(size)
-        if not fits and request.verify is None:
+        if cache is None or size > self._max_bytes or not cache.has_room(size):
             return None, index
         data = read_bytes(path, self._max_bytes)
-        if request.verify is not None:
-            request.verify(data)
-        if cache is not None and fits:
-            cache.put(path, data, index)
+        cache.put(path, data, index)
         return data, index

@@ -19,7 +19,6 @@
 | `FromIterable` | an iterable Dataset, such as Hugging Face's streaming ones | |
 | `Videos` | clips of video files | `cuaug[video]` |
 | `Remote` | URLs: http, https, s3, gs and others | `cuaug[remote]` |
-| `ChecksumSource` | another source, and verifies its bytes | |
 
 `open_source` picks the class from a path, list or Dataset and uses its default arguments; `Loader` calls it.
 `Source` is the protocol for sources of your own. Modules with a leading underscore hold shared helpers.
@@ -74,7 +73,6 @@ videos.py            clips of video files
 from __future__ import annotations
 
 from cuaug.remote import RemoteOptions
-from cuaug.sources.checked import ChecksumSource
 from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.data_frame import DataFrame
@@ -96,7 +94,6 @@ from cuaug.sources.tfrecord import TFRecord
 from cuaug.sources.videos import Videos
 
 __all__ = [
-    "ChecksumSource",
     "Coco",
     "Csv",
     "DataFrame",

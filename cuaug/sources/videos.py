@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -38,8 +38,6 @@ class ClipRequest(NamedTuple):
         start, end: the range of its frames, the end excluded: frame numbers, or floats in seconds from the first frame.
             None: the video's beginning and end.
         sampler: chooses the frames.
-        verify: raises a DecodeError if the file's bytes are not the expected ones. The clip is then decoded from these
-            bytes. None: any bytes are right.
     """
 
     path: str
@@ -47,7 +45,6 @@ class ClipRequest(NamedTuple):
     start: Place
     end: Place
     sampler: ClipSampler
-    verify: Callable[[bytes], None] | None = None
 
     def frame_range(self, seconds: NDArray[np.float64]) -> tuple[int, int]:
         """The range in frame numbers, for frames shown at `seconds`; cut to the video."""

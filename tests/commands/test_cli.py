@@ -1,16 +1,10 @@
-"""`cuaug` alone, `cuaug completion` and `cuaug demo`."""
+"""`cuaug` alone and `cuaug demo`."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import pty
 import re
-import select
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -46,78 +40,6 @@ def test_help_of_a_command_ends_with_its_example(name, capsys):
         main([name, "--help"])
     assert caught.value.code == 0
     assert f"example: cuaug {name}" in capsys.readouterr().out
-
-
-# How an interactive shell starts without a user's settings, and how it loads the script.
-SHELLS = {
-    "bash": (["bash", "--norc", "--noprofile", "-i"], "source ./_cuaug"),
-    "zsh": (["zsh", "-f", "-i"], "fpath=($PWD $fpath); autoload -U compinit; compinit -u -D"),
-}
-
-
-class Terminal:
-    """A shell in a terminal of its own, which loads the completion script."""
-
-    def __init__(self, shell: str, folder: Path) -> None:
-        self.fd, terminal = pty.openpty()
-        start, load = SHELLS[shell]
-        environment = os.environ | {"TERM": "dumb", "HOME": str(folder), "PS1": "$ "}
-        streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-        self.process = subprocess.Popen(start, cwd=folder, env=environment, start_new_session=True, **streams)
-        os.close(terminal)
-        self.type(f"{load}; echo loaded-$((1 + 1))\n", "loaded-2")
-
-    def type(self, text: str, expected: str) -> None:
-        """Types, and waits until the terminal shows something."""
-        os.write(self.fd, text.encode())
-        shown = ""
-        while expected not in shown:
-            assert select.select([self.fd], [], [], 60)[0], f"{expected!r} is not in {shown!r}"
-            shown += os.read(self.fd, 4096).decode()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.fd)
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_tab_key_completes(shell, tmp_path, capsys):
-    if not shutil.which(shell):
-        pytest.skip(f"{shell} is not installed")
-    assert main(["completion", shell]) == 0
-    (tmp_path / "_cuaug").write_text(capsys.readouterr().out)
-    (tmp_path / "photo.jpg").touch()
-    terminal = Terminal(shell, tmp_path)
-    try:
-        for typed, expected in {
-            "cuaug prof\t": "cuaug profile ",
-            "cuaug profile --trac\t": "--trace ",
-            "cuaug check ph\t": "photo.jpg ",
-        }.items():
-            terminal.type(typed, expected)
-            terminal.type("\x15echo next-$((1 + 1))\n", "next-2")  # Control-U empties the line
-    finally:
-        terminal.close()
-
-
-def test_fish_completes(tmp_path, capsys):
-    if not shutil.which("fish"):
-        pytest.skip("fish is not installed")
-    assert main(["completion", "fish"]) == 0
-    (tmp_path / "script").write_text(capsys.readouterr().out)
-    (tmp_path / "photo.jpg").touch()
-    for line, expected in {"cuaug pr": {"preview", "profile", "prepare"}, "cuaug check ph": {"photo.jpg"}}.items():
-        run = ["fish", "-c", f'source script; complete -C "{line}"']
-        found = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        assert {row.partition("\t")[0] for row in found.splitlines()} == expected
-
-
-def test_completion_without_shtab(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("cuaug completion needs shtab") and line.endswith('pip install "cuaug[completion]"')
 
 
 @pytest.mark.slow

@@ -184,18 +184,6 @@ def test_a_random_order(photos, out):
     assert [plain[key] for key in keys] == stored(source)  # a key is the sample's index in the source
 
 
-def test_checksums_are_those_of_checksum_source(photos, out):
-    assert shard(photos, out / "a-{:05d}.tar", "--size", "16kB", "--checksums") == 0
-    source = open_set(read_manifest(out / "a.manifest.json"))
-    checked = sources.ChecksumSource(source, out / "a.crc32")
-    assert stored(checked) == stored(photos)
-    written = (out / "a.crc32").read_text()
-    assert shard(photos, out / "b-{:05d}.tar", "--size", "16kB") == 0
-    assert not (out / "b.crc32").exists()
-    checked.save(out / "again.crc32")
-    assert (out / "again.crc32").read_text() == written
-
-
 def test_images_are_scaled(tmp_path, out):
     (tmp_path / "images").mkdir()
     for i, size in enumerate([(400, 300), (30, 40)]):

@@ -33,8 +33,6 @@ def photos(tmp_path) -> Path:
         ({"planned": 1}, "is no file of this set"),
         ({"shards": 3}, "'shards' is missing, or no valid list"),
         ({"shards": [3]}, "'name' is missing, or no valid str"),
-        ({"checksums": [3]}, "'name' is missing, or no valid str"),
-        ({"checksums": {"name": "b.crc32", "bytes": 1, "sha256": ""}}, "'b.crc32' is no file of this set"),
     ],
 )
 def test_damage_is_an_error_of_one_line(photos, tmp_path, capsys, change, message):

@@ -15,7 +15,7 @@ from tests.support.foreign_files import chown_to_nobody
 
 pytestmark = pytest.mark.cpu_only
 
-NAMES = ("x-00001.tar", "x-00001.tar.cuaug-index", "x.crc32", "x.manifest.json")
+NAMES = ("x-00001.tar", "x-00001.tar.cuaug-index", "x.manifest.json")
 
 
 def _socket(path: Path, _: Path) -> None:
@@ -64,7 +64,7 @@ def folders(tmp_path) -> tuple[Path, Path, Path]:
 
 
 def run(photos: Path, out: Path) -> int:
-    return shard(photos, out / "x-{:05d}.tar", "--size", "2kB", "--checksums")
+    return shard(photos, out / "x-{:05d}.tar", "--size", "2kB")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,11 +97,11 @@ def test_what_takes_the_place_of_a_set_s_file_is_refused(folders, kind, name, ca
     assert error.startswith("cuaug shard: ") and name in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["x-00001.tar", "x.crc32"])
 @pytest.mark.parametrize("kind", ["link", "hard link", "file", "folder"])
-def test_what_takes_a_name_during_the_run_stays(folders, kind, name, monkeypatch, capsys):
+def test_what_takes_a_name_during_the_run_stays(folders, kind, monkeypatch, capsys):
     """Before the shard that has the name is finished."""
     _, out, home = folders
+    name = "x-00001.tar"
 
     class Planter(Labelled):
         reads = 0
@@ -113,7 +113,7 @@ def test_what_takes_a_name_during_the_run_stays(folders, kind, name, monkeypatch
             return super().read(index)
 
     source = Planter([0] * 12)
-    assert shard_source(monkeypatch, source, out / "x-{:05d}.tar", "--size", "40kB", "--checksums", "--threads", "1")
+    assert shard_source(monkeypatch, source, out / "x-{:05d}.tar", "--size", "40kB", "--threads", "1")
     assert f"{name}' exists and is not of this set" in capsys.readouterr().err
     assert (home / "thesis").read_bytes() == b"precious" and len(os.listdir(home)) == 1
     assert (
@@ -139,13 +139,6 @@ def test_other_names_are_the_user_s(folders, name):
     after = snapshot(out.parent)
     assert {path: after.get(path) for path in before} == before
     assert len(read_manifest(out / "x.manifest.json")["shards"]) > 2
-
-
-def test_checksums_of_the_user_s_own(folders):
-    photos, out, _ = folders
-    (out / "x.crc32").write_bytes(b"mine")
-    assert shard(photos, out / "x-{:05d}.tar") == 0
-    assert (out / "x.crc32").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])

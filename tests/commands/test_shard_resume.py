@@ -27,7 +27,7 @@ KILLED = -signal.SIGKILL
 
 
 def is_shard(name: str) -> bool:
-    return name.endswith((".tar", ".crc32", ".json")) and not name.startswith(".")
+    return name.endswith((".tar", ".json")) and not name.startswith(".")
 
 
 def _run(photos: Path, out: Path, calls: tuple[str, ...], last: int, count: Path) -> None:
@@ -39,7 +39,7 @@ def _run(photos: Path, out: Path, calls: tuple[str, ...], last: int, count: Path
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(on_call)
-    status = shard(photos, out / "train-{:05d}.tar", "--size", "24kB", "--checksums")
+    status = shard(photos, out / "train-{:05d}.tar", "--size", "24kB")
     count.write_text(str(next(numbers)))
     os._exit(status)
 
@@ -143,7 +143,7 @@ def test_a_finished_shard_is_never_made_again(reference, out):
 def test_a_removed_shard_is_made_again(reference, out):
     photos, expected = reference
     assert run(photos, out) == 0
-    for name in ("train-00001.tar", "train-00003.tar", "train-00002.tar.cuaug-index", "train.crc32"):
+    for name in ("train-00001.tar", "train-00003.tar", "train-00002.tar.cuaug-index"):
         (out / name).unlink()
     assert run(photos, out) == 0
     check_finished(out, expected)
@@ -185,7 +185,6 @@ def test_a_file_system_without_locks_is_named(tmp_path, out, monkeypatch, capsys
 OTHERS = {
     "--size": ["--size", "9kB"],
     "--short-side": ["--short-side", "4"],
-    "--checksums": [],
     "--shuffle": ["--shuffle", "1"],
 }
 
@@ -193,15 +192,13 @@ OTHERS = {
 @pytest.mark.parametrize("is_finished", [False, True])
 @pytest.mark.parametrize("name", [*OTHERS, "SOURCE"])
 def test_a_resume_with_other_arguments_is_refused(name, is_finished, tmp_path, out, capsys):
-    photos, options = write_photos(tmp_path), ["--size", "8kB", "--checksums"]
+    photos, options = write_photos(tmp_path), ["--size", "8kB"]
     if not is_finished:
         (photos / "class0" / "999.png").symlink_to("missing")
     assert shard(photos, out / "x-{:05d}.tar", *options) == (0 if is_finished else 1)
     capsys.readouterr()
     if name == "SOURCE":
         (photos / "class1" / "new.png").write_bytes(b"new")
-    elif name == "--checksums":
-        options = options[:2]
     before = files_of(out)
     assert shard(photos, out / "x-{:05d}.tar", *options, *OTHERS.get(name, [])) == 1
     assert capsys.readouterr().err.startswith(f"cuaug shard: {name} ")
@@ -264,7 +261,7 @@ class Disk:
 
 def test_content_is_on_disk_before_its_name(tmp_path, out, monkeypatch):
     photos, disk = write_photos(tmp_path), Disk(monkeypatch)
-    assert shard(photos, out / "x-{:05d}.tar", "--size", "16kB", "--checksums") == 0
+    assert shard(photos, out / "x-{:05d}.tar", "--size", "16kB") == 0
     assert disk.errors == [] and len(list(out.glob("*.tar"))) > 2
 
 

@@ -31,7 +31,6 @@ EXCLUDED = {
     "tests/loader/test_arguments.py": LONG,
     "tests/loader/test_migration_hints.py": LONG,
     "tests/loader/test_cache.py": LONG,
-    "tests/loader/test_checksums.py": LONG,
     "tests/loader/test_damaged.py": LONG,
     "tests/loader/test_distributed.py": PROGRAMS,
     "tests/loader/test_epochs.py::test_epochs_are_exact": LONG,

@@ -1,4 +1,4 @@
-"""Damaged files that commands read: checksums, states of `cuaug replay`, sets of `cuaug shard`; see fuzz_files.py."""
+"""Damaged states of a Loader, and sets of `cuaug shard`; see fuzz_files.py."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cuaug import Loader
 from cuaug.commands.cli import main
-from cuaug.commands.replay import find_state, read_state
 from cuaug.errors import CuaugError
-from cuaug.sources import ChecksumSource, Files
 from tests.loader.pictures import png
-from tests.sources.fuzz_files import changed_json, damaged, open_and_read
+from tests.sources.fuzz_files import changed_json, damaged
 
-__all__ = ["run_checksums", "run_shard_set", "run_state"]
+__all__ = ["run_shard_set", "run_state"]
 
 _COUNT = 6
 
@@ -32,14 +28,6 @@ def _write_photos(folder: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(png(i))
     return paths
-
-
-def run_checksums(rng: random.Random, folder: Path) -> None:
-    source = Files(list(map(str, _write_photos(folder))))
-    path = folder / "sums.crc32"
-    ChecksumSource(source, ChecksumSource.compute(source, threads=1)).save(path)
-    path.write_bytes(damaged(rng, path.read_bytes()))
-    open_and_read(lambda: ChecksumSource(source, path, rng.choice(("crc32", "crc32", "sha256"))))
 
 
 # --- states ----------------------------------------------------------------------------------------------------------
@@ -53,18 +41,9 @@ def _state() -> dict[str, Any]:
 
 
 def run_state(rng: random.Random, folder: Path) -> None:
-    """JSON, or a file of `torch.save`, alone or in a checkpoint; a loader refuses it, or takes it."""
-    state = _state()
-    value = state if rng.random() < 0.5 else {"model": {"weight": [1, 2]}, "loader": state}
-    path = folder / "state"
-    if rng.random() < 0.5:
-        path.write_text(json.dumps(changed_json(rng, value) if rng.random() < 0.8 else value))
-    else:
-        torch.save(value, path, _use_new_zipfile_serialization=rng.random() < 0.5)
-    if rng.random() < 0.6:
-        path.write_bytes(damaged(rng, path.read_bytes()))
+    """A loader refuses a changed state, or takes it."""
     with contextlib.suppress(CuaugError), _loader() as loader:
-        loader.load_state_dict(find_state(read_state(str(path))))
+        loader.load_state_dict(changed_json(rng, _state()))
 
 
 def _loader() -> Loader:
@@ -90,7 +69,7 @@ def _set() -> dict[str, bytes]:
 
 
 def _shard(photos: Path, out: Path) -> int:
-    arguments = ["shard", str(photos), f"{out}/a-{{:03d}}.tar", "--size", "150", "--threads", "1", "--checksums"]
+    arguments = ["shard", str(photos), f"{out}/a-{{:03d}}.tar", "--size", "150", "--threads", "1"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         return main(arguments)
 

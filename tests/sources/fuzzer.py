@@ -47,7 +47,6 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "blocks": fuzz_kept.run_blocks,
     "jpeg index": fuzz_kept.run_jpeg_index,
     "video index": fuzz_kept.run_video_index,
-    "checksums": fuzz_commands.run_checksums,
     "state": fuzz_commands.run_state,
     "shard set": fuzz_commands.run_shard_set,
 }

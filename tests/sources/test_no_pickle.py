@@ -1,4 +1,4 @@
-"""No data set, label or state is unpickled: pickles that would make a file make none."""
+"""No data set or label is unpickled: pickles that would make a file make none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import cuaug
-from cuaug.commands.replay import find_state, read_state
 from cuaug.errors import CuaugError
 from cuaug.sources import Files, LitData, Lmdb, Mds, TarShards
 from tests.loader.pictures import png
@@ -102,14 +100,6 @@ def test_records(tmp_path, fuse, kind):
         with pytest.raises(CuaugError, match="'label' has the encoding"):
             source_class(folder)
         assert source_class(folder, label=None).read(0) == (png(0), 0)
-
-
-def test_states(tmp_path, fuse):
-    for i, save in enumerate((torch.save, lambda value, path: path.write_bytes(pickle.dumps(value)))):
-        path = tmp_path / f"{i}.pt"
-        save({"loader": Bomb(fuse)}, path)
-        with pytest.raises(CuaugError, match="neither JSON nor a file that torch"):
-            find_state(read_state(str(path)))
 
 
 def test_no_call_unpickles():

@@ -248,7 +248,6 @@ def test_every_source_class_is_tested_by_test_every_source(tmp_path):
     classes.remove(sources.RemoteOptions)  # no source
     assert classes - opened == {
         sources.Source,
-        sources.ChecksumSource,
         sources.Coco,
         sources.FromIterable,
         sources.Pairs,

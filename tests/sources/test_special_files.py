@@ -12,14 +12,11 @@ import numpy as np
 import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
-from cuaug.commands.replay import read_state
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.sources import (
-    ChecksumSource,
     Coco,
     Csv,
-    Files,
     Hdf5,
     ListFile,
     LitData,
@@ -181,10 +178,6 @@ def open_coco(path: Path) -> Coco:
     return Coco(path.parent, path)
 
 
-def open_checksums(path: Path) -> ChecksumSource:
-    return ChecksumSource(Files([path]), path)
-
-
 FILES_OF_SOURCES: dict[str, Callable[[Path], object]] = {
     "list.txt": ListFile,
     "table.csv": Csv,
@@ -197,7 +190,6 @@ FILES_OF_SOURCES: dict[str, Callable[[Path], object]] = {
     "data.lmdb": Lmdb,
     "a.tar": TarShards,
     "a.tfrecord": TFRecord,
-    "sums.sha256": open_checksums,
 }
 
 
@@ -210,7 +202,7 @@ def test_files_of_sources_that_are_no_regular_files(tmp_path, name, make):
     with pytest.raises(LoaderError) as error:
         FILES_OF_SOURCES[name](path)
     assert make is os.mkdir or "no regular file" in str(error.value)
-    if make is pipe and path.suffix in (".txt", ".csv", ".json", ".sha256"):
+    if make is pipe and path.suffix in (".txt", ".csv", ".json"):
         assert str(error.value).endswith("it is no regular file; write a pipe's data into a file first")
 
 
@@ -221,9 +213,3 @@ def test_a_list_from_a_process():
         ListFile(f"/dev/fd/{reading}")
     os.close(reading)
     os.close(writing)
-
-
-def test_a_state_from_a_pipe(tmp_path):
-    pipe(tmp_path / "state.json")
-    with pytest.raises(OSError, match="it is no regular file"):
-        read_state(str(tmp_path / "state.json"))

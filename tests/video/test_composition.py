@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import ConcatDataset, Subset, random_split
 
 import cuaug
 from cuaug import ArgumentError, DecodeError, Loader, LoaderError
-from cuaug.sources import ChecksumSource, Files, Videos
+from cuaug.sources import Files, Videos
 from tests.video.loading import CHAIN, load, videos
 
 HOW = {"batch_size": 3, "shuffle": True, "seed": 7}
@@ -101,31 +98,6 @@ def test_damage_in_concatenated_sources(joined, tmp_path):
     assert [error.index for error in told] == [15] and sum(len(batch.images) for batch in batches) == 15
     replaced = load(source, on_error="replace", batch_size=16)[0]
     assert replaced.valid.tolist() == [True] * 15 + [False]
-
-
-@pytest.mark.parametrize("cache", [None, "encoded"])
-def test_checksums_of_videos(paths, tmp_path, cache):
-    copies = [str(tmp_path / Path(path).name) for path in paths[:3]]
-    for path, copy in zip(paths, copies, strict=False):
-        Path(copy).write_bytes(Path(path).read_bytes())
-    source = videos(copies, clips_per_video=2)
-    sums = ChecksumSource.compute(source)
-    assert len(sums) == 6 and sums[0] == sums[1] != sums[2]
-    checked = ChecksumSource(source, sums)
-    checked.save(tmp_path / "sums")
-    expected = load(source, CHAIN, **HOW)
-    for batch, other in zip(
-        expected, load(ChecksumSource(source, tmp_path / "sums"), CHAIN, cache=cache, **HOW), strict=True
-    ):
-        assert torch.equal(batch.images, other.images) and torch.equal(batch.labels, other.labels)
-    data = np.frombuffer(Path(copies[1]).read_bytes(), np.uint8).copy()
-    data[len(data) // 2] ^= 1  # FFmpeg decodes most such files
-    Path(copies[1]).write_bytes(data.tobytes())
-    with pytest.raises(DecodeError, match=r"1\.mp4.*crc32 checksum"):
-        load(checked, CHAIN, cache=cache, **HOW)
-    told = []
-    load(checked, CHAIN, on_error="skip", error_callback=told.append, cache=cache, **HOW)
-    assert sorted(error.index for error in told) == [2, 3]
 
 
 def test_a_state_of_other_clips_is_refused(joined, paths):

@@ -49,7 +49,6 @@ def _shard(options: argparse.Namespace, out: TextIO, errors: TextIO, progress: P
         "--size": options.size,
         "--short-side": options.short_side,
         "--restart-markers": options.restart_markers,
-        "--checksums": options.checksums,
         "--shuffle": options.shuffle,
     }
 

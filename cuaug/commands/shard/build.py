@@ -6,7 +6,6 @@ The manifest is on disk before a shard gets its name, so a shard that the manife
 from __future__ import annotations
 
 import itertools
-import os
 import tarfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +18,7 @@ from cuaug.commands.shard.files import HashedFile, Manifest, SetFiles, ShardName
 from cuaug.commands.shard.samples import EncodedSample, SampleEncoder
 from cuaug.errors import DecodeError, SourceError
 from cuaug.sources._index import SUFFIX
-from cuaug.sources.checked import checksum_line
 from cuaug.sources.tar_shards import make_index
-from cuaug.sources.tar_shards import members as tar_members
 
 __all__ = ["Builder"]
 
@@ -68,10 +65,6 @@ class Builder:
         begun = read_manifest(files, names, arguments)
         self.manifest = begun or Manifest(arguments, self._plan(arguments))
         self._order = self.manifest.order()
-        self._checksums: dict[str, str] = {}  # lines of the shards that this run makes
-        self._needs_checksums = arguments["--checksums"] and not files.is_finished(
-            names.checksums, self.manifest.checksums
-        )
         with ThreadPoolExecutor(threads, thread_name_prefix="cuaug-shard") as pool:
             finished = list(pool.map(self._is_finished, map(names.shard, range(self.manifest.planned))))
         self.missing = [number for number, is_finished in enumerate(finished) if not is_finished]
@@ -125,7 +118,6 @@ class Builder:
 
     def _add_samples(self, number: int, file: HashedFile) -> dict[str, Any]:
         """Writes a tar; returns the fields of its entry about the samples."""
-        name, lines = self._names.shard(number), []
         content: dict[str, Any] = {"samples": 0, "images": [], "labels": [], "unmarked": 0, "skipped": []}
         for index, sample in self._encode(self._order[self.manifest.span(number)]):
             if isinstance(sample, DecodeError):
@@ -141,13 +133,10 @@ class Builder:
                 _add_member(file, f"{index:09d}.{extension}", data)
                 if extension not in content[kind]:
                     content[kind].append(extension)
-            if self.manifest.arguments["--checksums"]:
-                lines.append(checksum_line(f"{name}/{index:09d}.{sample.extension}", sample.image))
             content["unmarked"] += bool(sample.unmarked)
             content["samples"] += 1
             self._on_sample(index, None, sample.unmarked)
         file.write(bytes(-(file.size + _END_BYTES) % tarfile.RECORDSIZE + _END_BYTES))
-        self._checksums[name] = "".join(lines)
         return content
 
     def _encode(self, indices: np.ndarray) -> Iterator[tuple[int, EncodedSample | DecodeError]]:
@@ -185,17 +174,9 @@ class Builder:
         """Completes the manifest, after all shards have been made.
 
         Raises:
-            LoaderError: a file has the name of the checksums.
             OSError: the disk is full or fails.
         """
         manifest, shards = self.manifest, list(self.manifest.shards.values())
-        if self._needs_checksums:
-            with self._files.create(self._names.checksums) as file:
-                for entry in shards:
-                    lines = self._checksums.get(entry["name"]) or self._read_checksums(entry)
-                    file.write(lines.encode("utf-8", "surrogateescape"))
-                manifest.checksums = file.sync()
-                self._save()
         images = ";".join(sorted({image for entry in shards for image in entry["images"]}))
         labels = ";".join(dict.fromkeys(label for entry in shards for label in entry["labels"])) or None
         paths = self._names.all_of(len(shards))
@@ -203,16 +184,6 @@ class Builder:
         if manifest.opens_with != opens_with:
             manifest.opens_with = opens_with
             self._save()
-
-    def _read_checksums(self, entry: Mapping[str, Any]) -> str:
-        """The lines of a shard that an earlier run made."""
-        path, lines = self._files.path(entry["name"]), []
-        with open(path, "rb") as file:
-            for name, offset, size in tar_members(path, file):
-                if name.rpartition(".")[2] in entry["images"]:
-                    data = os.pread(file.fileno(), size, offset)
-                    lines.append(checksum_line(f"{entry['name']}/{name}", data))
-        return "".join(lines)
 
 
 def _stored_bytes(sample: EncodedSample) -> int:

@@ -2,7 +2,6 @@
 
     train-00000.tar                a shard
     train-00000.tar.cuaug-index    its index
-    train.crc32                    the checksums, with --checksums
     train.manifest.json            the manifest
     .cuaug-0123456789abcdef        a file while it is written; a killed run leaves it
 
@@ -36,9 +35,17 @@ __all__ = ["HashedFile", "Manifest", "SetFiles", "ShardNames", "describe_source"
 
 _CHUNK_BYTES = 1 << 20
 _VERSION = 2
-# Types in JSON of the fields of a file's entry, and of a shard's.
-_FILE_FIELDS = {"name": str, "bytes": int, "sha256": str}
-_SHARD_FIELDS = {**_FILE_FIELDS, "samples": int, "images": list, "labels": list, "unmarked": int, "skipped": list}
+# Types in JSON of the fields of a shard's entry.
+_SHARD_FIELDS = {
+    "name": str,
+    "bytes": int,
+    "sha256": str,
+    "samples": int,
+    "images": list,
+    "labels": list,
+    "unmarked": int,
+    "skipped": list,
+}
 
 
 class ShardNames:
@@ -46,7 +53,7 @@ class ShardNames:
 
     Attributes:
         folder: of the files.
-        manifest, checksums: names of these files.
+        manifest: its name.
 
     Raises:
         LoaderError: the pattern is remote, has no place for the number, or its folder is missing.
@@ -66,7 +73,7 @@ class ShardNames:
         if not self.folder.is_dir():
             raise ArgumentError(f"OUT: there is no folder {str(self.folder)!r}; make it first")
         stem = self._before.rstrip("-_.") or "shards"
-        self.manifest, self.checksums = f"{stem}.manifest.json", f"{stem}.crc32"
+        self.manifest = f"{stem}.manifest.json"
 
     def shard(self, number: int) -> str:
         return f"{self._before}{number:{self._digits}}{self._after}"
@@ -220,14 +227,12 @@ class Manifest:
         arguments: by name, those that decide the files' bytes.
         planned: number of shards, with as many samples each; counts differ by at most one.
         shards: entries of the shards by name, in order. A shard without a file is made again.
-        checksums: the entry of the checksums' file.
         opens_with: the Python expression that opens the finished set; None while shards are missing.
     """
 
     arguments: Mapping[str, Any]
     planned: int
     shards: dict[str, dict[str, Any]] = field(default_factory=dict)
-    checksums: dict[str, Any] | None = None
     opens_with: str | None = None
 
     def order(self) -> np.ndarray:
@@ -276,13 +281,12 @@ def read_manifest(files: SetFiles, names: ShardNames, arguments: Mapping[str, An
     _check_fields(path, values, {"version": int, "arguments": dict})
     _compare_arguments(path, values, arguments)
     _check_fields(path, values, {"planned": int, "shards": list})
-    planned, samples, checksums = values["planned"], arguments["SOURCE"][0], values.get("checksums")
+    planned, samples = values["planned"], arguments["SOURCE"][0]
     if not 1 <= planned <= samples:
         raise ArgumentError(f"{path!r} is damaged: {planned} shards of {samples} samples")
     _check_entries(path, values["shards"], _SHARD_FIELDS, {names.shard(number) for number in range(planned)})
-    _check_entries(path, [] if checksums is None else [checksums], _FILE_FIELDS, {names.checksums})
     shards = {entry["name"]: entry for entry in values["shards"]}
-    return Manifest(arguments, planned, dict(sorted(shards.items())), checksums, values.get("opens_with"))
+    return Manifest(arguments, planned, dict(sorted(shards.items())), values.get("opens_with"))
 
 
 def _compare_arguments(path: str, stored: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
