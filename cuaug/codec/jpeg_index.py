@@ -96,15 +96,16 @@ class JpegIndex:
         return self._handle
 
     def handle_for(self, rows: NDArray[np.int64]) -> int | None:
-        """The handle if one of the regions can use it, so that no file is made for other images; else None.
+        """The handle if one of the regions can use the index; else None, so that no index file is made in vain.
 
         Args:
             rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each.
         """
         if self._handle is None:
-            is_jpeg = (rows[:, 6] != 0) & (rows[:, 5] == 0)  # without restart markers
-            is_part = rows[:, 7:9].any(1) | (rows[:, 9:11] < rows[:, 2:4]).any(1)
-            if not (is_jpeg & is_part).any():
+            _, _, height, width, _, restart_interval, is_jpeg, y0, x0, y1, x1 = rows.T
+            needs_index = (is_jpeg != 0) & (restart_interval == 0)
+            is_crop = (y0 != 0) | (x0 != 0) | (y1 < height) | (x1 < width)
+            if not (needs_index & is_crop).any():
                 return None
         return self.handle
 

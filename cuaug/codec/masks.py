@@ -19,7 +19,7 @@ __all__ = ["decode_mask", "mask_array"]
 log = logging.getLogger("cuaug")
 
 _MODES = ("1", "L", "P", "I", "F", "I;16", "I;16L", "I;16B")
-# Pillow's decoders of files whose maxval is another than 255 or 65535, or of text: they stretch the values.
+# Pillow's decoders for PGM as text, and for a maxval other than 255 and 65535: they scale the values up.
 _PPM_DECODERS = ("ppm", "ppm_plain")
 _warned = set[str]()
 
@@ -27,18 +27,18 @@ _warned = set[str]()
 def decode_mask(data: bytes, max_pixels: int, name: str) -> NDArray[Any]:
     """Decode a mask to (H, W): bool, uint8, uint16, int32 or float32, as stored.
 
-    Values are the file's own: the entries of a palette, and unscaled gray. One bit is True where it shows white. EXIF
-    orientation does not apply.
+    Values are the stored ones: indices into a palette, unscaled gray, and for one bit True where it shows white. EXIF
+    orientation is ignored.
 
     Args:
         max_pixels: limit on height x width.
         name: the file, for the warning that a JPEG has no exact values.
 
     Raises:
-        DecodeError: no mask, damaged, too large, of several frames or color channels, or of samples that count from
-            white or that Pillow would change.
+        DecodeError: the file is damaged, too large or in color, holds several frames, or stores values that would
+            change: white as zero, or depths that Pillow converts.
     """
-    # It also bounds work that a small size hides.
+    # Reading the header first also refuses files that are small but costly to decode.
     pillow_header(data, apply_exif=False, max_pixels=max_pixels, lossy=True, drops_alpha=False)
     image = pillow_open(data)
     check_pixels(image.height, image.width, max_pixels)

@@ -1,8 +1,8 @@
-"""The functions as an operator of `torch.library`, which `torch.compile` and `torch.export` keep in their graphs.
+"""Registers the functions as one operator of `torch.library`, which `torch.compile` and `torch.export` can trace.
 
 `torch.ops.cuaug.functional(image, name, arguments, tensors)` calls the function `name` and returns a list of images.
-Other arguments of the function are JSON; those that are tensors lie in `tensors`. Calls outside a graph do not pass
-through the operator.
+`arguments` holds the other arguments as JSON, and `tensors` those that are tensors. Outside a graph, a call runs the
+function directly.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Shape = tuple[int, ...]
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _SCHEMA = "(Tensor image, str name, str arguments, Tensor[] tensors) -> Tensor[]"
-#: Begins the string that takes a tensor's place among the other arguments.
+#: Prefix of the JSON string that stands for a tensor; the number after it is the tensor's index in `tensors`.
 _TENSOR = "\0tensor "
-#: Sizes (H, W) whose results tell how a result's size depends on a size that is not known yet.
+#: Image sizes (H, W) to run a function at, to learn its output size for an input whose size is symbolic.
 _PROBES = ((37, 53), (45, 41))
 
 

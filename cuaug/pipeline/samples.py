@@ -133,7 +133,7 @@ class _PlanTrace(NamedTuple):
 
 
 class Samples:
-    """The samples of one rank slice, with_next by the partners that batch transforms need.
+    """The samples of one rank slice, then the partners that batch transforms mix them with.
 
     Args:
         partners: number of partners, the next samples in epoch order.
@@ -145,8 +145,8 @@ class Samples:
         keys: (n,) random keys.
         valid: (n,) False for padding and replacements.
         labels: n labels; None until they are read.
-        pictures: the samples' further pictures, by position, until they have moved.
-        clips: the frames of each sample that is a clip.
+        pictures: each sample's further pictures, such as depth maps, by position, until transforms have moved them.
+        clips: n times the frames of the sample's clip; None for an image.
     """
 
     def __init__(self, epoch: Epoch, rank_slice: RankSlice, partners: int) -> None:

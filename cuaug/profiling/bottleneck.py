@@ -89,24 +89,43 @@ class RuntimeConfig:
 class Stats:
     """Totals of a loader, or of a profile. `print` shows the bottleneck and a table.
 
+    | `seconds[...]` | time spent |
+    |---|---|
+    | "read" | reading files, or looking up the cache |
+    | "parse" | parsing headers |
+    | "plan" | planning transforms |
+    | "decode", "augment" | decoding, and running the kernels; on CUDA queueing them, and decoding on the CPU |
+    | "targets" | moving boxes, masks and keypoints |
+    | "finish" | batch transforms and collating |
+    | "wait_for_first_batch" | the consumer waits for an iteration's first batch |
+    | "wait_for_data" | the consumer waits for a later batch |
+    | "wait_for_consumer" | the consumer works between two batches |
+    | "copy" | CUDA: copying input to pinned memory |
+    | "wait_for_gpu" | CUDA: the producer thread waits for the GPU's work on a batch |
+    | "gpu_decode", "gpu_augment" | CUDA: on the producer's stream, by events that are read some batches later |
+
+    During a profile CUDA events measure each batch. Otherwise they measure the first four batches and one in sixteen;
+    each other batch counts as the last measured one.
+
+    | `decoded_by[...]` | decoder |
+    |---|---|
+    | "cpu" | nvImageCodec's CPU decoders |
+    | "kernels" | our CUDA kernels |
+    | "gpu" | nvImageCodec, by the hardware engine or its CUDA kernels |
+    | "cpu_fallback" | the CPU, for JPEGs and clips that the GPU could not decode |
+    | "pillow" | Pillow |
+    | "cache" | none: decoded in an earlier epoch |
+    | "source" | none: the source yields pixels |
+    | "video" | FFmpeg, for clips |
+    | "nvdec" | the GPU's video engine, for clips |
+
     Attributes:
         samples, batches: number yielded.
         failed: samples that could not be read or decoded, and were skipped or replaced.
         begun: samples that were read, including prefetched batches that were never taken.
-        seconds: time per stage, summed over threads. "read": files, or cache look-ups. "parse": headers. "plan".
-            "decode". "augment": the kernels. "targets": boxes, masks and keypoints. "finish": batch transforms and
-            collating. "wait_for_first_batch" and "wait_for_data": the consumer waited for an iteration's first batch,
-            or for a later one. "wait_for_consumer": the consumer worked between two batches. On CUDA "decode" and
-            "augment" queue the GPU's work, and "decode" also decodes on the CPU. There are also "copy": input to pinned
-            memory; "wait_for_gpu": the producer thread waited for the GPU's work on a batch; "gpu_decode" and
-            "gpu_augment": time on the producer's stream, measured by CUDA events and read some batches later. During a
-            profile each batch is measured; else the first four and one in sixteen, and the others count as the last one
-            measured.
-        decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "kernels": our CUDA kernels.
-            "gpu": nvImageCodec, by the hardware engine or its CUDA kernels. "cpu_fallback": JPEGs and clips that the
-            GPU could not decode and the CPU did. "pillow". "cache": decoded in an earlier epoch. "source": the source
-            yields pixels. "video": clips, by FFmpeg. "nvdec": clips, by the GPU's video engine.
-        parts: number of these that were decoded in part, by restart markers or a JPEG index.
+        seconds: time per stage, summed over threads.
+        decoded_by: number of samples by decoder.
+        parts: number of samples that were decoded in part, by restart markers or a JPEG index.
         kernels: number of launches on CUDA by kernel: "specialized" for the chain, or "full", which runs every chain.
         ready: ready[n] counts how often n batches were ready when the consumer requested one.
         setup: the device, the threads and the prefetching, with reasons.

@@ -1,4 +1,4 @@
-"""What a transport does: one request for a byte range. Errors say whether another try may succeed."""
+"""Protocol of a transport, a library that reads remote files: one method call is one request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Transport(Protocol):
         """Asks for an object's size and version.
 
         Raises:
-            TransientError: see there.
+            TransientError: another try may succeed.
             OSError: the object is missing, or may not be read.
         """
         ...
@@ -57,7 +57,7 @@ class Transport(Protocol):
         """Requests one byte range, which lies within the object, once.
 
         Raises:
-            TransientError, OSError: as of `head`.
+            TransientError, OSError: as in `head`.
             ChangedObjectError: the object has another version.
         """
         ...
@@ -66,6 +66,6 @@ class Transport(Protocol):
         """The sorted URLs that match a pattern, in which `*` stands for any characters but "/".
 
         Raises:
-            TransientError, OSError: as of `head`.
+            TransientError, OSError: as in `head`.
         """
         ...

@@ -213,11 +213,11 @@ class ShardedSource(ReprMixin):
         return {} if self._remote is None else self._remote.counts()
 
     def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The byte ranges of samples, as `SpansOf`, with the headers that `_read_range` verifies."""
+        """The byte ranges of samples, headers included, in the form of `SpansOf`."""
         raise NotImplementedError
 
     def _begin(self, index: int, spans: int) -> list[Part | None]:
-        """The parts with the `spans` spans of a remote sample, for `_read_range`; None for a local one's."""
+        """The bytes of a remote sample, one part for each of its `spans` ranges; Nones for a local sample."""
         return [None] * spans if self._remote is None else self._remote.sample(index, self._spans)
 
     def _shards_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -242,8 +242,8 @@ class ShardedSource(ReprMixin):
         """Reads a byte range of a shard.
 
         Args:
-            header: size and CRC-32 of the bytes before the range.
-            part: of `_begin`.
+            header: size and CRC-32 of the header before the range, to be verified; size 0: no header.
+            part: the part that holds the range, from `_begin`; None: the range is read now.
 
         Raises:
             OSError: the range cannot be read, or the file has changed since it was indexed.
@@ -259,7 +259,7 @@ class ShardedSource(ReprMixin):
         return bytes(data[header[0] :])
 
     def _open_shards(self, shards: Iterable[int]) -> dict[int, _OpenFile]:
-        """Those of the shards that are open and verified."""
+        """Maps each shard that is open and verified to its file; other shards are left out."""
         files = self._files.get()
         opened = {shard: files.if_open(self.paths[shard]) for shard in set(shards)}
         return {shard: file for shard, file in opened.items() if file is not None}

@@ -1,6 +1,6 @@
-"""Arguments that may be dicts by type: torchvision's `fill` and `dtype`.
+"""Resolves the dicts that torchvision accepts for `fill` and `dtype`, such as {Image: 127, Mask: 0, "others": None}.
 
-Keys are torch.Tensor, PIL.Image.Image, the classes of torchvision's `tv_tensors`, and "others".
+Keys are torch.Tensor, PIL.Image.Image, the classes of `torchvision.tv_tensors`, and "others".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cuaug.errors import TransformError
 
 __all__ = ["by_kind"]
 
-#: By package and name of the type.
+#: Each type, as (package, class name), and its kind of target.
 _KINDS = {
     ("torch", "Tensor"): "image",
     ("PIL", "Image"): "image",
@@ -25,10 +25,17 @@ _KINDS = {
 
 
 def by_kind(name: str, values: Mapping[Any, Any]) -> dict[str, Any]:
-    """The values of a dict by type as {"image": ..., "mask": ..., "boxes": ..., "keypoints": ...}.
+    """Converts {type: value} to {"image": ..., "mask": ..., "boxes": ..., "keypoints": ...}.
 
-    Images without an entry have that of "others", else None. Masks have an entry if the dict has one for them, or one
-    for images and one for "others".
+    "image" is always present: images without a key take the value of "others", or None. "mask" is present if the dict
+    names masks, or names both images and "others". "boxes" and "keypoints" are present only if the dict names them.
+
+    Args:
+        name: the argument, for errors.
+        values: the user's dict.
+
+    Raises:
+        TransformError: a key is no such type, or two types of one kind have different values.
     """
     kinds: dict[str, Any] = {}
     for key, value in values.items():
