@@ -2,7 +2,6 @@
 
 check.py       `cuaug check`: reads and decodes every sample of a data set, and lists the damaged ones
 cli.py         the `cuaug` command: runs one of the commands, or prints an overview
-completion.py  `cuaug completion`: a completion script for bash, zsh or fish
 demo.py        `cuaug demo`: trains a small network on pictures of shapes that it draws itself
 index.py       `cuaug index` makes a data set's JPEG index ahead of the first epoch
 open_paths.py  the sources of the paths that commands take: images or videos, in files, folders, lists and containers
@@ -11,5 +10,4 @@ prepare.py     `cuaug prepare` adds restart markers to JPEGs without loss, so th
 preview.py     `cuaug preview`: a grid of images and random results of a chain of transforms
 profile.py     `cuaug profile`: throughput of a loader, and the time of each stage
 progress.py    a progress bar on a terminal, for commands
-replay.py      `cuaug replay`: makes a batch of a run again, from the run's state and the program's loader
 """

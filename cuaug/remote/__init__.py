@@ -8,7 +8,7 @@ object_store.py       byte ranges of remote files: in parallel, repeated where a
 obstore_transport.py  S3, Google Cloud Storage and HTTP through obstore, which reads without the GIL
 options.py            `RemoteOptions`: how shards behind URLs are read
 read_ahead.py         reads byte ranges ahead of the samples that need them, in the order of an epoch
-transport.py          what a transport does: one request for a byte range
+transport.py          the protocol of a transport, a library that reads remote files
 urls.py               remote files, read through fsspec: checks URLs and fetches them
 """
 

@@ -46,7 +46,6 @@ _row_groups.py       row groups of Parquet files: opening files here and remote,
 _shards.py           base of sources whose samples lie in several large files (shards): file patterns, sample lookup
 _subset_concat.py    sources made of sources: torch's Subset (also from random_split) and ConcatDataset
 _text.py             helpers for list files and tables: opening text, parsing numbers, resolving paths
-checked.py           verifies a source's bytes on every read: a flipped bit on disk gives an error, not a damaged image
 coco.py              COCO annotation files: detection, instance segmentation and keypoints
 csv_file.py          a table with a column of paths and columns of labels
 data_frame.py        a pandas DataFrame with a column of paths

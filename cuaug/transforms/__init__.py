@@ -24,7 +24,7 @@ conversions.py, keypoints.py  torchvision's conversions of types; keypoints
 arguments.py                  argument checks
 matrices.py, illuminants.py   warp matrices; illuminant colors
 migration_hints.py            replacements for missing torchvision names
-by_type.py                    arguments that may be dicts by type: torchvision's `fill` and `dtype`
+by_type.py                    resolves the dicts by type that torchvision accepts for `fill` and `dtype`
 normalization.py              the `Normalize` that ends a chain, for drawing its results
 order.py                      finds transforms whose order does harm, when a chain is made
 pictures.py                   further pictures of the samples of a call: the chain runs again for each
