@@ -116,6 +116,10 @@ def test_every_promise_and_every_trap_has_its_tests():
         assert TEST.search(row) or "not tested:" in row, row
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
 def test_tests_are_listed_in_promises_alone():
     """User pages name no tests for what they promise."""
     for page in (ROOT / "docs").glob("*.md"):
