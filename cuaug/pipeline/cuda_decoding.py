@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,12 +17,10 @@ from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.jpeg import decode_jpegs
 from cuaug.errors import DecodeError
 from cuaug.pipeline.arena import Arena
+from cuaug.pipeline.job import Job
 from cuaug.pipeline.pending import PendingCacheEntry, plan_shrinking
 from cuaug.pipeline.staging import StagedBatch
 from cuaug.profiling.recorder import Clock
-
-if TYPE_CHECKING:
-    from cuaug.pipeline.cuda import CudaJob
 
 __all__ = ["BatchDecoding"]
 
@@ -47,7 +45,7 @@ class BatchDecoding:
 
     def __init__(
         self,
-        job: CudaJob,
+        job: Job,
         positions: NDArray[np.int64],
         staged: StagedBatch,
         arena: Arena,

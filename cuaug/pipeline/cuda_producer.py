@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from cuaug.interop import dtype_of
 from cuaug.pipeline.arena import Arena, Scratch
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.cuda_decoding import BatchDecoding
+from cuaug.pipeline.job import Job
 from cuaug.pipeline.nvdec_pool import NvdecPool
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.samples import Images
@@ -30,9 +31,6 @@ from cuaug.pipeline.staged_clips import StagedClips
 from cuaug.pipeline.staging import StagedBatch, StagingPool
 from cuaug.profiling.cuda_events import CudaClock, CudaEvents
 from cuaug.profiling.recorder import Clock, Recorder
-
-if TYPE_CHECKING:
-    from cuaug.pipeline.cuda import CudaJob
 
 __all__ = ["CudaProducer"]
 
@@ -109,7 +107,7 @@ class CudaProducer:
             self._max_images = 0
             del self.stream
 
-    def produce(self, job: CudaJob, positions: NDArray[np.int64], staged: StagedBatch, planned: Planned) -> None:
+    def produce(self, job: Job, positions: NDArray[np.int64], staged: StagedBatch, planned: Planned) -> None:
         """Decodes and augments a batch of images."""
         self._prepare()
         with self._begin_batch(job, staged) as (arena, clock):
@@ -136,7 +134,7 @@ class CudaProducer:
             self._recorder.add({("decoded_by", name): count for name, count in decoding.decoded_by.items() if count})
         self._finish_batch(job, positions, planned, outputs)
 
-    def produce_clips(self, job: CudaJob, positions: NDArray[np.int64], staged: StagedClips, planned: Planned) -> None:
+    def produce_clips(self, job: Job, positions: NDArray[np.int64], staged: StagedClips, planned: Planned) -> None:
         """Uploads, converts and augments a batch of decoded clips."""
         self._prepare()
         with self._begin_batch(job, staged) as (arena, clock):
@@ -150,7 +148,7 @@ class CudaProducer:
         self._finish_batch(job, positions, planned, outputs)
 
     @contextlib.contextmanager
-    def _begin_batch(self, job: CudaJob, staged: StagedBatch | StagedClips) -> Iterator[tuple[Arena, Clock]]:
+    def _begin_batch(self, job: Job, staged: StagedBatch | StagedClips) -> Iterator[tuple[Arena, Clock]]:
         """Waits for an arena and makes the stream current. At the end records the event that frees the arena."""
         arena = self._arenas[self._batches % _ARENAS]
         self._batches += 1
@@ -195,7 +193,7 @@ class CudaProducer:
         return outputs
 
     def _finish_batch(
-        self, job: CudaJob, positions: NDArray[np.int64], planned: Planned, outputs: list[torch.Tensor]
+        self, job: Job, positions: NDArray[np.int64], planned: Planned, outputs: list[torch.Tensor]
     ) -> None:
         with torch.cuda.stream(self.stream):
             job.track_batch(job.pipeline.producer_thread)
