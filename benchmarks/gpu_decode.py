@@ -1,8 +1,8 @@
 """nvImageCodec's decoder paths on a GPU, swept on mixed JPEGs (mixed_files.py).
 
-Every combination of load hint, legacy batch, Huffman threshold, CUDA streams and CPU threads decodes the same batches,
-from encoded bytes to device memory. The default is measured just before and just after, as clocks drift, and the result
-is the ratio. The fastest combination is also measured without fancy upsampling.
+Every combination of load hint and CPU threads decodes the same batches, from encoded bytes to device memory. The
+default is measured just before and just after, as clocks drift, and the result is the ratio. The fastest combination is
+also measured without fancy upsampling.
 
     python benchmarks/gpu_decode.py --out benchmarks/results/gpu_decode.json
     python benchmarks/gpu_decode.py --dry-run       # fakes for CUDA and tiny sizes: figures mean nothing
@@ -87,13 +87,9 @@ class Batches:
 
 
 def combinations(args: argparse.Namespace) -> Iterator[tuple[DecoderPaths, int]]:
-    """(paths, threads), without those that are the same for nvImageCodec."""
-    axes = args.load_hints, (False, True), args.thresholds, args.cuda_streams, args.threads
-    for hint, legacy, threshold, streams, threads in itertools.product(*axes):
-        threshold, streams = (None if value < 0 else value for value in (threshold, streams))
-        if (legacy and hint == 0) or (streams or 0) > threads:
-            continue
-        yield DecoderPaths(legacy, threshold, streams, load_hint=hint), threads
+    """Decoder paths, and numbers of CPU threads."""
+    for hint, threads in itertools.product(args.load_hints, args.threads):
+        yield DecoderPaths(load_hint=hint), threads
 
 
 def sweep(batches: Batches, args: argparse.Namespace, store: Callable[[dict[str, Any]], None]) -> None:
@@ -134,8 +130,6 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--repetitions", type=int, default=2, help="passes over the files")
     parser.add_argument("--load-hints", nargs="+", type=float, default=[0.0, 0.65, 0.85, 1.0])
-    parser.add_argument("--thresholds", nargs="+", type=int, default=[-1, 0], help="pixels; -1: nvImageCodec's")
-    parser.add_argument("--cuda-streams", nargs="+", type=int, default=[-1, 2], help="-1: nvImageCodec's choice")
     parser.add_argument("--threads", nargs="+", type=int, default=[4, 8], help="CPU threads; the last for the default")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     parser.add_argument("--dry-run", action="store_true", help="fakes for CUDA, tiny sizes: figures mean nothing")
@@ -143,7 +137,7 @@ def main() -> None:
     scale, context = 1.0, contextlib.nullcontext()
     if args.dry_run:
         args.files, args.batch_size, args.repetitions, scale = 16, 8, 1, 0.002
-        args.load_hints, args.threads, args.cuda_streams = [0.0, 1.0], [2], [-1]
+        args.load_hints, args.threads = [0.0, 1.0], [2]
         if not torch.cuda.is_available():
             sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
             from tests.support.fake_gpu import BANNER, install
