@@ -1,6 +1,5 @@
 // Computes: one tile of one sample of one pass: sample or filter the source, run the program, store. core/scratch.h
-// gives
-//           the order of the scratch.
+//           gives the order of the scratch.
 // Threads:  a block of threads owns a tile of one sample. Loops are block-stride, so any number of threads computes the
 //           same bits; every thread reaches every barrier.
 // Reference: docs/design.md, the plan of a batch.

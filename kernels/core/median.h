@@ -1,6 +1,5 @@
 // Computes: the median of the size x size values around a pixel, per channel; size is 3, 5 or 7. Only minima and maxima
-// at
-//           places known at compile time, so all values stay in registers; of bytes where the source is uint8.
+//           at places known at compile time, so all values stay in registers; of bytes where the source is uint8.
 //           Forgetful selection: of n values, the smallest and the largest of any n / 2 + 2 cannot be the median. They
 //           are dropped, and the next value is added, until three remain. The CPU computes neighbours together: each
 //           column is sorted once for all its windows, then the rows; few candidates remain on the diagonals.

@@ -1,6 +1,5 @@
 // Computes: Philox4x32-10, a counter-based random number generator, and uniform, normal and Poisson draws. A number is
-// a
-//           pure function of a 64-bit key and a 128-bit counter, so any thread can compute any draw.
+//           a pure function of a 64-bit key and a 128-bit counter, so any thread can compute any draw.
 // Threads:  none: each call computes one counter, or PIXELS counters.
 // Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; Box and Muller, 1958;
 //           Cornish and Fisher, 1937.

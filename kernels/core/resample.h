@@ -27,11 +27,11 @@ DEVICE bool all_inside(const Sample& sample, const Span* rows) {
 // The source indices of `count` output indices from `begin` on. Without a border between them, spans of equal length
 // are monotonic, so the two at the ends suffice.
 DEVICE Span span_union(const Axis& axis, int begin, const Span* spans, int count) {
-    const int sum_one = axis.start + axis.step * begin, other = sum_one + axis.step * (count - 1);
-    const bool plain = min(sum_one, other) >= axis.seen_low && max(sum_one, other) < axis.seen_high;
-    // Their difference is no overflow: NVRTC 13.0 subtracts before it compares, and made two columns of none.
+    const int at_first = axis.start + axis.step * begin, at_last = at_first + axis.step * (count - 1);
+    const bool is_plain = min(at_first, at_last) >= axis.seen_low && max(at_first, at_last) < axis.seen_high;
+    // `end - first` must not overflow: NVRTC 13.0 subtracts before it compares, and made 2 columns of an empty span.
     int first = 1 << 30, end = -(1 << 30);
-    for (int i = 0; i < count; i += plain ? max(count - 1, 1) : 1) {
+    for (int i = 0; i < count; i += is_plain ? max(count - 1, 1) : 1) {
         if (spans[i].count == 0) continue;
         first = min(first, spans[i].first);
         end = max(end, spans[i].first + spans[i].count);

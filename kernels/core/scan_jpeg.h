@@ -1,17 +1,14 @@
 // Computes: the segments of a JPEG whose entry points are not known. Huffman codes synchronize themselves: a reader
-// that
-//           begins anywhere soon meets the symbols of the encoder. The result is that of jpeg/entry_points.h.
+//           that begins anywhere soon meets the symbols of the encoder. The result is that of jpeg/entry_points.h.
 // Threads:  a block per image. Its data is cut into runs, a thread each:
 //             1. Every thread reads its run from a guess, and notes the state in which the run ends.
 //             2. A run whose predecessor ends in another state than it began with is read again, until there is none.
 //                A listed run may stop where it meets a state of its last reading. By induction from the first run, all
 //                states are true.
-//             3. Every thread reads its run once more, now with DC coefficients, and writes the segments that begin in
-//             it.
+//             3. Every thread reads its run again, with DC coefficients, and writes the segments that begin in it.
 //           A prefix sum of blocks before 3., and one of DC differences after it, make the runs' numbers the image's.
 // Reference: Klein and Wiseman, Parallel Huffman Decoding; Weißenberger and Schmidt, arXiv 2111.09219, who decode
-// pixels
-//           so. Here later visits need segments too.
+//           pixels so. Here later visits need segments too.
 // Tests:    tests/kernels/test_scan_jpeg.py; barriers: tests/kernels/test_emulated_scan.py.
 #pragma once
 #include "core/jpeg_bits.h"

@@ -1,6 +1,5 @@
 // Computes: statistics of the whole image that the operation at the start of the next pass needs. All are integers,
-// summed
-//           or compared, so the result depends neither on tiles nor on threads nor on their order.
+//           summed or compared, so the result depends neither on tiles nor on threads nor on their order.
 //             GRAY_SUM         sum of gray levels in fixed point               1 word of 64 bits
 //             RANGE            maximum, then -minimum, of each channel         3 words: 6 ordered integers of 32 bits
 //             HISTOGRAM        counts of each uint8 level of each channel      384 words: [C, 256] of 32 bits

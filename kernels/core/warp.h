@@ -1,6 +1,5 @@
 // Computes: rotations, shears, perspective and elastic distortion: each output pixel gathers the source pixels around
-// its
-//           point. core/resample.h does scaling along the axes, which can also antialias.
+//           its point. core/resample.h does scaling along the axes, which can also antialias.
 // Threads:  one pixel block per thread.
 // Reference: core/warp_points.h.
 // Tests:    tests/properties/test_warp.py against cv2, torch's grid_sample and tests/references/warp.py.

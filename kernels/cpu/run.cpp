@@ -1,6 +1,5 @@
 // Computes: all passes of one sample on the CPU. Compiled once per instruction set; CUAUG_ISA names the namespace, so
-// the
-//           linker never mixes code of two sets. For the same reason, no standard container is used.
+//           the linker never mixes code of two sets. For the same reason, no standard container is used.
 // Threads:  the caller's; with CUAUG_BLOCK_THREADS, threads with a real barrier per block (ThreadSanitizer).
 // Reference: core/augment.h.
 // Tests:    tests/properties, tests/kernels/test_sanitizers.py.

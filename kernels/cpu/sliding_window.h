@@ -1,7 +1,6 @@
 // Computes: convolutions, separable and by taps, of images in source order. A window of source rows slides down a group
-// of
-//           columns; its rows are kept as floats, borders included, so each byte is converted once, not once per tap.
-//           Sums have the order of core/resample.h and core/stencil.h, so the bits are the same.
+//           of columns; its rows are kept as floats, borders included, so each byte is converted once, not once per
+//           tap. Sums have the order of core/resample.h and core/stencil.h, so the bits are the same.
 // Threads:  a group of MAX_COLUMNS columns per thread.
 // Reference: core/stencil.h, core/resample.h.
 // Tests:    tests/properties/test_filters.py, which also compares it with those two.

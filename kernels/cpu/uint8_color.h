@@ -1,6 +1,5 @@
 // Computes: programs that mix channels, or depend on the place, on packed uint8 pixels: a few at a time become floats
-// and
-//           bytes again.
+//           and bytes again.
 // Threads:  one thread per output row; PIXELS pixels, or a vector of them, at a time.
 // Reference: core/point_operations.h, which gives the same bits.
 // Tests:    tests/properties/test_bytes.py.

@@ -1,8 +1,7 @@
 // Computes: passes from uint8 to uint8 whose pixels are copied (crop, flip, pad, transpose) or medians. A program that
-// acts
-//           on each channel alone is baked into a table of 256 entries per channel, by running it on all levels; pixels
-//           then never become floats. Rectangles are filled afterwards. Other programs run on a few pixels at a time
-//           (cpu/uint8_color.h).
+//           acts on each channel alone is baked into a table of 256 entries per channel, by running it on all levels;
+//           pixels then never become floats. Rectangles are filled afterwards. Other programs run on a few pixels at a
+//           time (cpu/uint8_color.h).
 // Threads:  one thread per output row, or per band of BAND_ROWS rows of a transposed image.
 // Reference: core/augment.h, the common path, which gives the same bits.
 // Tests:    tests/properties/test_bytes.py.

@@ -1,8 +1,7 @@
 // Computes: how crops, pads, flips, resizes, filters and warps fold into one Axis row: one sampling step.
 // Threads:  the CPU's planner only.
 // Reference: plan.h explains the fields. Positions and lengths along rows and columns are the source's, unless the
-// sample
-//           is `transposed`.
+//           sample is `transposed`.
 // Tests:    tests/properties/test_fusion.py, tests/properties/test_sampling.py.
 #pragma once
 #include "plan.h"
