@@ -164,11 +164,8 @@ class Boxes(Field):
         """(K, 4) float64 xyxy."""
         return to_corners([self])
 
-    def check(self, size: Size | None = None) -> None:
-        """Raise a TransformError for the first box that is not finite, or ends before it begins.
-
-        Also if all boxes lie within the first pixel of an image of (height, width) `size`: they are relative to it.
-        """
+    def check(self) -> None:
+        """Raise a TransformError for the first box that is not finite, or ends before it begins."""
         corners = _convert(self.array.astype(np.float64), self.format, _TO_CORNERS)
         for invalid, reason in (
             (~np.isfinite(corners).all(axis=1), "which is not finite"),
@@ -178,13 +175,6 @@ class Boxes(Field):
                 k = int(np.argmax(invalid))
                 hint = "; if it has a width and a height, set box_format='xywh' of Compose" if "end" in reason else ""
                 raise self._error(f"{self.array[k].tolist()} (number {k}), {reason}{hint}")
-        if size is None or min(size) <= 1 or self.array.dtype.kind != "f" or not self.count:
-            return
-        if 0 <= corners.min() < corners.max() <= 1:
-            raise self._error(
-                "within [0, 1], as if relative to the image: boxes are in pixels, so multiply x by its width and y by "
-                "its height"
-            )
 
     def rebuild(self, boxes: Array, keep: Array | None, size: Size) -> Any:
         """The boxes, now (K, 4) `boxes` in their own format, in the user's type.

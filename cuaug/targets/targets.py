@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -100,17 +99,15 @@ class Targets:
 
     def _read_boxes(self) -> NDArray[np.float64]:
         """(B, 4) xyxy of all boxes."""
-        corners: NDArray[np.float64] | None = None
-        with contextlib.suppress(TransformError):  # `check` raises it again
-            corners = to_corners([field for _, field in self._boxes])
-        if corners is None or (corners <= 1).all(axis=1).any():
+        try:
+            return to_corners([field for _, field in self._boxes])
+        except TransformError:
             for i, field in self._boxes:
                 try:
-                    field.check((int(self._heights[i]), int(self._widths[i])))
+                    field.check()
                 except TransformError as error:
                     raise self._with_number(error, i) from None
-        assert corners is not None
-        return corners
+            raise
 
     def attach(self, plan: Plan) -> None:
         """Let the plan move the boxes and keypoints."""
