@@ -21,19 +21,17 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 from gpu_photos import index_files, write_files
 from report import PYTHON, circumstances, spread, write_json
-from staging import CHAINS, MAX_COPIED_BYTES
+from staging import CHAINS, replace_gpu
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import cuaug
-from tests.support.fake_cuda import FakeTorch, replace_cuda
 
 BATCH = 256
 THREADS = (1, 2, 6, 16)
@@ -46,15 +44,6 @@ READY, RESULT = "ready", "images/s: "
 def launch(*_: Any, **__: Any) -> None:
     """In place of a launch: gives up the GIL, as a launch does."""
     time.sleep(0)
-
-
-def replace_gpu() -> None:
-    fake = replace_cuda(setattr, FakeTorch(gpu=0))
-    fake.kernel, fake.jpegs = launch, SimpleNamespace(run=launch)
-    # Nothing is uploaded, and the kernels' statuses come back as zeros.
-    torch.Tensor.copy_ = (  # type: ignore[method-assign]
-        lambda self, source, **_: self if source.nbytes > MAX_COPIED_BYTES else self.zero_()
-    )
 
 
 def loader_of(paths: list[str], passes: int, threads: int, **options: Any) -> cuaug.Loader:
@@ -132,7 +121,7 @@ def main() -> None:
     args = parser.parse_args()
     paths = {name: write_files(args.data, args.files, *size) for name, size in SIZES.items()}
     if args.rank is not None:
-        replace_gpu()
+        replace_gpu(launch)
         run_process(paths["files"], args.passes, args.rank, args.ranks, args.repetitions)
         return
     for each in paths.values():
@@ -142,7 +131,7 @@ def main() -> None:
     result["processes"] = by_processes(args.data, args.files, args.passes, args.repetitions)
     for ranks, row in result["processes"].items():
         print(f"{ranks} processes: {row['images_per_second']} images/s together, {row['share']:.2f} times one's")
-    replace_gpu()
+    replace_gpu(launch)
     for name in SIZES:
         rows = result["threads"][name] = by_threads(paths[name], args.passes, args.repetitions)
         for threads, row in rows.items():

@@ -36,6 +36,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--files", type=int, default=2048)
     parser.add_argument("--passes", type=int, default=4, help="uses of each file per epoch")
+    parser.add_argument("--height", type=int, default=375, help="of the files")
+    parser.add_argument("--width", type=int, default=500)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--threads", type=int, nargs="+", default=[6, 16])
     parser.add_argument("--fancy-upsampling", type=int, nargs="+", choices=(0, 1), default=[1, 0])
@@ -44,7 +46,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200, help="no further run begins after them")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
-    write_files(args.data, args.files)
+    write_files(args.data, args.files, args.height, args.width)
     result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"])
     result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
     result |= {"photos": origin(), "rows": [], "left_out": {}, "failed": {}}

@@ -128,6 +128,16 @@ def timed(
     return run
 
 
+def replace_gpu(launch: Callable[..., None]) -> None:
+    """Replaces the GPU: `launch` is called for each launch, and nothing is uploaded."""
+    fake = replace_cuda(setattr, FakeTorch(gpu=0))
+    fake.kernel, fake.jpegs = launch, SimpleNamespace(run=launch)
+    # The kernels' statuses come back as zeros.
+    torch.Tensor.copy_ = (  # type: ignore[method-assign]
+        lambda self, source, **_: self if source.nbytes > MAX_COPIED_BYTES else self.zero_()
+    )
+
+
 def loader_of(source: Any, chain: list[Any], batch_size: int) -> cuaug.Loader:
     with mock.patch("cuaug.loader.resolve_device", lambda device: torch.device("cuda", 0)):
         loader = cuaug.Loader(
@@ -250,13 +260,7 @@ def main() -> None:
     paths = write_files(args.data, args.files)
     index_files(paths)
     samples = [(path, i) for i, path in enumerate(paths)]
-    fake = replace_cuda(setattr, FakeTorch(gpu=0))
-    fake.kernel = lambda *arguments, **options: None
-    fake.jpegs = SimpleNamespace(run=lambda *arguments, **options: None)
-    # Nothing is uploaded, and the kernels' statuses come back as zeros.
-    torch.Tensor.copy_ = (  # type: ignore[method-assign]
-        lambda self, source, **_: self if source.nbytes > MAX_COPIED_BYTES else self.zero_()
-    )
+    replace_gpu(lambda *_, **__: None)
     if args.profile:
         profile(samples, CHAINS["crop"], args.batch_size, args.profile)
         return

@@ -47,6 +47,7 @@ _HEADER, _IS_KNOWN, _FILE_FIELDS = 10, 13, 14
 _REGION_FIELDS = 11  # of `EncodedRegion`
 _PIXELS, _PITCH, _SAMPLE, _STATUS, _LACKS_MEMORY, _TEXT_LENGTH, _SAMPLE_FIELDS = range(_REGION_FIELDS, 18)
 _TEXT_BYTES = 1024
+_CHANGED = "the file has changed while it was loaded"
 
 
 class _Common(ctypes.Structure):
@@ -244,7 +245,10 @@ class FileReads:
                 data = read_bytes(self._data[i], self._max_bytes)
             else:
                 number, begin, size, _ = self._ranges.table[i, 0].tolist()
-                data = os.pread(self._ranges.states[number, 0], size, begin)
+                descriptor, *state = self._ranges.states[number].tolist()
+                data, status = os.pread(descriptor, size, begin), os.fstat(descriptor)
+                if state != [status.st_size, status.st_mtime_ns, status.st_ctime_ns]:  # another sample may lie there
+                    raise DecodeError(_CHANGED)
         except OSError as error:
             if is_fd_limit_error(error):
                 raise LoaderError(
@@ -253,7 +257,7 @@ class FileReads:
                 ) from error
             raise DecodeError(error_reason(error)) from error
         if len(data) != row[_SIZE]:
-            raise DecodeError("the file has changed while it was loaded")
+            raise DecodeError(_CHANGED)
         return data
 
 

@@ -22,7 +22,7 @@ DEVICE const uint8* sample_at(const JpegComponent& component, int y, int x) {
 
 DEVICE uint64 load_eight(const uint8* samples) { return load_global(reinterpret_cast<const uint64*>(samples)); }
 
-// Eight samples and their neighbours. pairs: 0 and 2, 1 and 3, 4 and 6, 5 and 7, 16 bits each.
+// Eight samples and their neighbors. pairs: 0 and 2, 1 and 3, 4 and 6, 5 and 7, 16 bits each.
 struct EightSamples {
     uint32 pairs[4], before, after;
 };
@@ -65,7 +65,7 @@ DEVICE void interpolate(const EightSamples& near, const EightSamples& far, uint3
     }
 }
 
-// Sixteen values from samples x to x + 7, for x a multiple of 8, and their neighbours. Beyond an edge the last sample
+// Sixteen values from samples x to x + 7, for x a multiple of 8, and their neighbors. Beyond an edge the last sample
 // repeats, to which libjpeg's special cases amount.
 DEVICE void interpolate_rows(const JpegComponent& component, int near, int far, int x, uint32 (&out)[4]) {
     const uint8 *const near_at = sample_at(component, near, x), *const far_at = sample_at(component, far, x);

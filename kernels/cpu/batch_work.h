@@ -90,13 +90,20 @@ bool recall_file(const ReadWork& work, FileRow& row, FileStatus& status) {
     return row.is_known = true;
 }
 
-void read_part(const ReadWork& work, FileRow& row, FileStatus& status) {
-    const bool is_same =
-        row.path ? read_file(row.path, work.max_bytes, *work.memory, row.data, row.size, row.chunk, row.offset, status)
-                 : read_range(*row.file, row.begin, row.size, work.header_bytes, uint32_t(row.header_crc),
-                              work.max_bytes, *work.memory, row.data, row.chunk, row.offset, status);
-    const bool is_settled = is_same && row.data && work.index && status.is_settled();
-    row.origin.identity = is_settled ? work.index->identify(status, row.begin, row.size) : FileKey{};
+// Whether the file has the same status before and after. status: receives it.
+bool read_part(const ReadWork& work, FileRow& row, FileStatus& status) {
+    if (row.path)
+        return read_file(row.path, work.max_bytes, *work.memory, row.data, row.size, row.chunk, row.offset, status);
+    return read_range(*row.file, row.begin, row.size, work.header_bytes, uint32_t(row.header_crc), work.max_bytes,
+                      *work.memory, row.data, row.chunk, row.offset, status);
+}
+
+// Reads an image, unless the index knows it.
+void read_image(const ReadWork& work, FileRow& row) {
+    FileStatus status;
+    if (work.index && recall_file(work, row, status)) return;
+    const bool has_identity = read_part(work, row, status) && row.data && work.index && status.is_settled();
+    row.origin.identity = has_identity ? work.index->identify(status, row.begin, row.size) : FileKey{};
 }
 
 void read_item(void* table, int64_t i, Worker& worker) {
@@ -105,10 +112,10 @@ void read_item(void* table, int64_t i, Worker& worker) {
     FileRow& row = work.rows[i * work.rows_per_sample];
     const int64_t start = now();
     begin(worker, work.common, i, READ, start);
-    FileStatus status = {};
-    for (FileRow* each = &row; each < &row + work.rows_per_sample; ++each)
-        if ((each->path || each->file) && !(each == &row && work.index && recall_file(work, row, status)))
-            read_part(work, *each, status);
+    FileStatus status;
+    if (row.path || row.file) read_image(work, row);
+    for (FileRow* label = &row + 1; label < &row + work.rows_per_sample; ++label)
+        if (label->file) read_part(work, *label, status);
     const int64_t middle = row.path || row.file ? now() : start;
     begin(worker, work.common, i, PARSE, middle);
     if (row.data) row.origin.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);

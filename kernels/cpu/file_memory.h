@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cpu/crc32.h"
+#include "cpu/file_part.h"
 #include "cpu/file_status.h"
 
 namespace {
@@ -170,14 +171,7 @@ bool read_fully(const OpenFile& file, int64_t begin, int64_t size, unsigned char
         if (size) memcpy(to, reinterpret_cast<const unsigned char*>(file.modified) + begin, size_t(size));
         return true;
     }
-    for (int64_t done = 0; done < size;) {
-        const ssize_t came = pread(int(file.descriptor), to + done, size_t(size - done), begin + done);
-        if (came > 0)
-            done += came;
-        else if (came == 0 || errno != EINTR)
-            return false;
-    }
-    return true;
+    return read_at(int(file.descriptor), to, size, begin) == size;
 }
 
 // Reads a range of a file, or of bytes in memory. `data` stays null if it has more than max_bytes or is incomplete, if

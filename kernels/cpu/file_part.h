@@ -1,7 +1,7 @@
 // Computes: ranges of an open file, or of a part of one, in memory.
 // Threads:  any.
 // Reference: POSIX pread.
-// Tests:    tests/loader/test_known_files.py.
+// Tests:    tests/dry_run/test_known_files.py.
 #pragma once
 #include <unistd.h>
 

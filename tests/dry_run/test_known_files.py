@@ -40,6 +40,7 @@ def folder(tmp_path_factory):
         writers.write_tar(folder / f"{shard}.tar", members)
     for name in ("replaced", "shrunken", "gone", "overwritten"):
         (folder / f"{name}.jpg").write_bytes(content(0))
+    writers.write_tar(folder / "overwritten.tar", [(f"{i}.{kind}", data) for i in (0, 8) for kind, data in _members(i)])
     time.sleep(SETTLED)
     return folder
 
@@ -133,6 +134,23 @@ def test_a_file_that_changes_before_it_is_staged_is_an_error_or_read(loader_on, 
     reasons = {"shrunken": "the file has changed", "gone": "No such file"}
     assert [error.path for error in errors] == ([] if name == "overwritten" else [str(path)])
     assert all(reasons[name] in str(error) for error in errors)
+
+
+def test_a_shard_that_is_overwritten_before_its_sample_is_staged_is_an_error(loader_on, known, folder):
+    """Another sample may lie at the same bytes."""
+    numbers, meanwhile = known
+    path = folder / "overwritten.tar"
+    shards = TarShards([str(path), str(folder / "0.tar")])
+    gpu = loader_on(True, shards, [T.CenterCrop(100)], batch_size=8, on_error="skip")
+    for _ in range(3):
+        list(gpu)
+    assert numbers[-1] == 8
+    meanwhile.append(lambda: path.write_bytes(path.read_bytes()))
+    errors = list[DecodeError]()
+    gpu.error_callback = errors.append
+    (batch,) = gpu
+    assert batch.labels is not None and batch.labels.tolist() == list(range(6))
+    assert len(errors) == 2 and all("the file has changed" in str(error) for error in errors)
 
 
 def test_too_many_open_files_are_no_damage(loader_on, known, folder):

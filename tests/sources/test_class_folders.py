@@ -127,7 +127,7 @@ def test_formats_that_pillow_reads_count(tmp_path, ending):
     ("names", "warning"),
     [
         (("train", "val"), "for one of them give .*train'"),
-        (("images", "masks"), "give \\(path, {'mask': path}\\) pairs"),
+        (("images", "masks"), r"cuaug.sources.Pairs\(images, masks\)"),
         (("train", "boat"), ""),
         (("images", "boat"), ""),
         (("train",), ""),

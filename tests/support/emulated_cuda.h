@@ -1,6 +1,5 @@
 // CUDA's types and functions on a CPU, for emulate_cuda.cpp and emulate_jpeg.cpp, which define `__shared__`, barriers
-// and
-// `__ldg`.
+// and `__ldg`.
 #pragma once
 #include <ucontext.h>
 

@@ -1,7 +1,9 @@
 """`cuaug doctor`: checks an installation and prints a command that fixes each problem.
 
-The checks (checks.py) run one by one in a child process. A library that crashes or hangs costs one check: the child is
-started again for the remaining ones. The parent imports only the standard library.
+The checks run one by one in a child process. A library that crashes or hangs costs one check: the child is started
+again for the remaining ones. The parent imports only the standard library.
+
+checks.py  the checks, each with its remedy
 """
 
 from __future__ import annotations
