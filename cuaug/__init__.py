@@ -47,7 +47,7 @@ from cuaug.errors import (
 )
 
 if TYPE_CHECKING:
-    from cuaug import cache, functional, ray, sources, transforms
+    from cuaug import cache, functional, ops, ray, sources, transforms
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
     from cuaug.commands import prepare
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from cuaug.decoding import decode
     from cuaug.drawing import show
     from cuaug.loader import Loader
+    from cuaug.ops import choice, normal, op, uniform
     from cuaug.sampling import ShardSampler, WeightedSampler
 
 __version__ = "0.1.0"
@@ -78,19 +79,25 @@ __all__ = [
     "TransformError",
     "WeightedSampler",
     "cache",
+    "choice",
     "collate",
     "decode",
     "functional",
+    "normal",
+    "op",
+    "ops",
     "prepare",
     "ray",
     "show",
     "sources",
     "transforms",
+    "uniform",
 ]
 
 _MODULES = {
     "cache": "cuaug.cache",
     "functional": "cuaug.functional",
+    "ops": "cuaug.ops",
     "prepare": "cuaug.commands.prepare",
     "ray": "cuaug.ray",
     "sources": "cuaug.sources",
@@ -104,9 +111,13 @@ _MODULE_OF = {
     "Loader": "cuaug.loader",
     "ShardSampler": "cuaug.sampling",
     "WeightedSampler": "cuaug.sampling",
+    "choice": "cuaug.ops",
     "collate": "cuaug.batch",
     "decode": "cuaug.decoding",
+    "normal": "cuaug.ops",
+    "op": "cuaug.ops",
     "show": "cuaug.drawing",
+    "uniform": "cuaug.ops",
 }
 
 

@@ -93,8 +93,10 @@ struct Op {
     int table;
     uint32 key[2];  // of the random numbers per pixel
     float a[12];
-    float limit;  // clamps the result to [0, limit]; negative: no clamp
-    float unused[3];
+    float limit;      // clamps the result to [0, limit]; negative: no clamp
+    float per_white;  // of a pixel function: the inverse of white
+    uint64 function;  // of a pixel function: its number; the CPU executor puts the address of its compiled code here,
+                      // or 0
 };
 
 // A decoded video frame and the part of it that becomes RGB pixels.

@@ -1,6 +1,6 @@
 // Computes: scalar helpers that both builds share. The CUDA build (NVRTC) and the CPU build (any C++17 compiler)
 //           compile core/ from one source, written against this list:
-//             KERNEL, DEVICE        function qualifiers; METHOD for member functions
+//             KERNEL, DEVICE        function qualifiers; METHOD for member functions, NEVER_INLINE for one copy
 //             UNROLL, NO_UNROLL     before a loop over an array that CUDA keeps in registers; before a long loop
 //             CACHE_ALIGNED         after an array: it begins at a cache line, so no vector spans two lines
 //             Block                 number of this thread, threads per block, barrier

@@ -2,6 +2,9 @@
 
 cpu.py             the compiled kernels, for one sample, several, or a stack on several threads
 cuda.py            the same kernels through NVRTC and CuPy
+cpu_functions.py   pixel functions compiled by the user's C++ compiler
+cxx_program.py     compilation of one C++ program, in a process of its own
+background.py      a process that compiles while training goes on
 tiles.py           the launches of a pass, and the tiles of their blocks
 workspace.py       memory of a run on a GPU, and where images between passes lie in it
 nvrtc.py           compilation of the kernels for a GPU

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import BEST_ISA, ISAS, address, library
+from cuaug.devices.cpu_functions import with_compiled_functions
 from cuaug.plan import CompiledPlan
 
 __all__ = ["CpuExecutor"]
@@ -17,13 +18,13 @@ class CpuExecutor:
     """Runs a compiled plan on the CPU, on the calling thread.
 
     Args:
-        compiled: kept alive, read only.
+        compiled: kept alive, read only. `compiled` then also has the addresses of compiled pixel functions.
         isa: "baseline", "avx2" or "avx512"; None takes the widest that this processor has. The bits are the same.
         tile: (rows, columns) of the output to compute at a time, as on a GPU; None for all. The bits are the same.
     """
 
     def __init__(self, compiled: CompiledPlan, *, isa: str | None = None, tile: tuple[int, int] | None = None) -> None:
-        self.compiled = compiled
+        self.compiled = compiled = with_compiled_functions(compiled)
         self._rows = compiled.rows.ctypes.data
         self._ops = compiled.ops.ctypes.data
         self._luts = compiled.luts.ctypes.data

@@ -33,7 +33,7 @@ from cuaug.devices.workspace import (
     workspace_budget,
 )
 from cuaug.errors import DeviceError
-from cuaug.plan import CompiledPlan
+from cuaug.plan import CompiledPlan, operations
 from cuaug.plan.layout import RAW_SAMPLE, YUV_IMAGE, view_as
 
 __all__ = ["THREADS", "CudaExecutor", "Kernels", "Workspace"]
@@ -202,7 +202,8 @@ class CudaExecutor:
                 is_simple = library.cuaug_is_resample_signature(signature)
                 function = functions.resample if is_simple else functions.augment
                 if specializer is not None:
-                    function = specializer.choose(device.index, number, signature, count) or function
+                    called = self.compiled.functions if signature & operations.FUNCTION_BITS else ()
+                    function = specializer.choose(device.index, number, signature, count, called) or function
                 launches.append((function, number * rows.shape[1] + begin + position, launch))
                 position += count
         return launches

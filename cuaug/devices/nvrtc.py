@@ -11,11 +11,12 @@ from cuaug._runtime.disk import UntrustedError, cache_directory, warn_once
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices.nvrtc_program import compile_program
 from cuaug.errors import DeviceError
+from cuaug.plan.pixel_function import PixelFunction
 
 __all__ = ["cached", "code_target", "compile", "options", "read_cached", "register_limits", "sources"]
 __all__ += ["write_cached"]
 
-_HEADERS = ("*.h", "ops.def", "core/*.h", "cuda/*.h")
+_HEADERS = ("*.h", "*.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_BYTES = 1 << 28  # limit for a file of machine code; usual: 1 MB
 # GPUs that share a chip with a CPU (Jetson, Thor) run no machine code of other GPUs, and other GPUs run none of theirs.
@@ -71,26 +72,48 @@ def register_limits(defines: Sequence[str]) -> list[int]:
     return [64, 80, 128] if defines else [128]
 
 
-def sources(program: str = "augment") -> tuple[str, dict[str, str]]:
-    """The text of a program, kernels/cuda/<program>.cu, and its headers by name: the contracts, core/ and cuda/."""
+def sources(program: str = "augment", functions: Sequence[PixelFunction] = ()) -> tuple[str, dict[str, str]]:
+    """The text of a program, kernels/cuda/<program>.cu, and its headers by name: the contracts, core/ and cuda/.
+
+    Args:
+        functions: pixel functions, for a header of their own, which the macro CUAUG_PIXEL_FUNCTIONS includes.
+    """
     paths = sorted(path for pattern in _HEADERS for path in KERNEL_DIRECTORY.glob(pattern))
     headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in paths}
+    if functions:
+        headers["pixel_functions.h"] = _functions_header(functions)
     return (KERNEL_DIRECTORY / "cuda" / f"{program}.cu").read_text(), headers
 
 
-def compile(arch: int | str, defines: Sequence[str] = (), program: str = "augment") -> tuple[bytes, str]:
+def _functions_header(functions: Sequence[PixelFunction]) -> str:
+    """The functions in C++, and their dispatch by number."""
+    lines = [function.source for function in functions]
+    lines.append("DEVICE void run_compiled(const Op& op, Place at, PixelBlock& v) {")
+    *others, last = functions  # no launch has further ones
+    for function in others:
+        lines.append(f"    if (op.function == {function.number:#x}ull) return {function.name}(op, at, v);")
+    return "\n".join([*lines, f"    {last.name}(op, at, v);", "}", ""])
+
+
+def compile(
+    arch: int | str,
+    defines: Sequence[str] = (),
+    program: str = "augment",
+    functions: Sequence[PixelFunction] = (),
+) -> tuple[bytes, str]:
     """Machine code (a cubin) or PTX for compute capability `arch`, and the compiler's log.
 
     Args:
         defines: macros of kernels/cuda/augment.cu and kernels/core/signature.h.
         program: of kernels/cuda/.
+        functions: as of `sources`.
 
     Raises:
         DeviceError: as of `code_target`, or the kernels do not compile.
     """
     nvrtc, target = _nvrtc(), code_target(arch)
     try:
-        return compile_program(nvrtc, *sources(program), options(target, defines), register_limits(defines))
+        return compile_program(nvrtc, *sources(program, functions), options(target, defines), register_limits(defines))
     except RuntimeError as error:
         raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}") from error
 
@@ -109,11 +132,13 @@ def cached(arch: int | str, defines: Sequence[str] = (), program: str = "augment
     return code
 
 
-def read_cached(arch: int | str, defines: Sequence[str], program: str = "augment") -> bytes | None:
+def read_cached(
+    arch: int | str, defines: Sequence[str], program: str = "augment", functions: Sequence[PixelFunction] = ()
+) -> bytes | None:
     """The code of `compile` from the disk; None if it is not there."""
     try:
         with cache_directory(make=False) as directory:
-            kept = directory.read(_file_name(arch, defines, program), limit=_MAX_BYTES)
+            kept = directory.read(_file_name(arch, defines, program, functions), limit=_MAX_BYTES)
         code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
         return code if hashlib.sha256(code).digest() == digest else None
     except UntrustedError as error:  # nothing else would reveal foreign machine code
@@ -123,18 +148,24 @@ def read_cached(arch: int | str, defines: Sequence[str], program: str = "augment
     return None
 
 
-def write_cached(arch: int | str, defines: Sequence[str], code: bytes, program: str = "augment") -> None:
+def write_cached(
+    arch: int | str,
+    defines: Sequence[str],
+    code: bytes,
+    program: str = "augment",
+    functions: Sequence[PixelFunction] = (),
+) -> None:
     """Keeps the code of `compile` for `read_cached`."""
     with (  # without a writable, trusted disk every process compiles
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
-        directory.atomic_write(_file_name(arch, defines, program), mode=0o644) as file,
+        directory.atomic_write(_file_name(arch, defines, program, functions), mode=0o644) as file,
     ):
         file.write(code + hashlib.sha256(code).digest())
 
 
-def _file_name(arch: int | str, defines: Sequence[str], program: str) -> str:
-    text, headers = sources(program)
+def _file_name(arch: int | str, defines: Sequence[str], program: str, functions: Sequence[PixelFunction]) -> str:
+    text, headers = sources(program, functions)
     target = code_target(arch)
     version = ".".join(map(str, _nvrtc().getVersion()))
     limits = map(str, register_limits(defines))

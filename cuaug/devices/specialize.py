@@ -2,9 +2,10 @@
 
 The kernel that runs everything needs 127 registers per thread, one for RandomResizedCrop, flip and Normalize 80 or
 fewer, so more blocks run at once. The signature of a launch (kernels/core/signature.h) is the set of values that its
-samples' fields take. A `Specializer` unites the signatures of each pass over the batches. Once the union has not grown
-for `STABLE_SAMPLES` samples, a kernel is compiled for it. Until it is ready, and for a launch with other values, the
-kernels of `kernel_loading.kernels` run.
+samples' fields take. Pixel functions, which users write, count as values too: they become part of the kernel. A
+`Specializer` unites the values of each pass over the batches. Once the union has not grown for `STABLE_SAMPLES`
+samples, a kernel is compiled for it. Until it is ready, and for a launch with other values, the kernels of
+`kernel_loading.kernels` run.
 
 A process of its own compiles, and `choose` polls it. A thread would not do: with NVRTC 12.9, 6 of 11 interpreters that
 exited while a thread compiled crashed.
@@ -15,21 +16,21 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import subprocess
-import sys
-import tempfile
 from collections import Counter
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import torch
 
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.native import library
 from cuaug.devices import nvrtc, nvrtc_program
+from cuaug.devices.background import BackgroundProcess
 from cuaug.devices.kernel_loading import load_functions
 from cuaug.errors import DeviceError
+from cuaug.plan.pixel_function import PixelFunction
 
-__all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "macros"]
+__all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "Values", "macros"]
 
 log = logging.getLogger("cuaug")
 
@@ -37,8 +38,30 @@ log = logging.getLogger("cuaug")
 STABLE_SAMPLES = 2048
 MAX_COMPILATIONS = 4
 
-# Device index and signature.
-_Key = tuple[int, int]
+
+class Values(NamedTuple):
+    """What a kernel is compiled for.
+
+    Attributes:
+        signature: of kernels/core/signature.h.
+        functions: the pixel functions that its operations call.
+    """
+
+    signature: int = 0
+    functions: frozenset[PixelFunction] = frozenset()
+
+    def __or__(self, other: Values) -> Values:
+        return Values(self.signature | other.signature, self.functions | other.functions)
+
+    def covers(self, other: Values) -> bool:
+        return not other.signature & ~self.signature and other.functions <= self.functions
+
+    def sorted_functions(self) -> list[PixelFunction]:
+        return sorted(self.functions, key=lambda function: function.number)
+
+
+# Device index and values.
+_Key = tuple[int, Values]
 
 
 class Specializer:
@@ -55,11 +78,19 @@ class Specializer:
         self._passes: dict[tuple[int, int], _Pass] = {}
         self.launches: Counter[str] = Counter()
 
-    def choose(self, device_index: int, number: int, signature: int, samples: int) -> Any | None:
+    def choose(
+        self,
+        device_index: int,
+        number: int,
+        signature: int,
+        samples: int,
+        functions: Collection[PixelFunction] = (),
+    ) -> Any | None:
         """A kernel for a launch of pass `number` with this signature, or None: the full kernels run it."""
         function = None
         if self._enabled:
-            function = self._passes.setdefault((device_index, number), _Pass(device_index)).choose(signature, samples)
+            values = Values(signature, frozenset(functions))
+            function = self._passes.setdefault((device_index, number), _Pass(device_index)).choose(values, samples)
         self.launches["full" if function is None else "specialized"] += 1
         return function
 
@@ -74,15 +105,15 @@ class _Pass:
 
     def __init__(self, device_index: int) -> None:
         self._device_index = device_index
-        self._union = 0
+        self._union = Values()
         self._unchanged = 0  # samples since the union has grown
-        self._requested: list[int] = []
+        self._requested: list[Values] = []
         self._function: Any = None
-        self._compiled = 0  # the signature of the function
+        self._compiled = Values()  # of the function
 
-    def choose(self, signature: int, samples: int) -> Any | None:
-        self._unchanged = 0 if signature & ~self._union else self._unchanged + samples
-        self._union |= signature
+    def choose(self, values: Values, samples: int) -> Any | None:
+        self._unchanged = self._unchanged + samples if self._union.covers(values) else 0
+        self._union |= values
         is_new = self._union not in self._requested
         if is_new and self._unchanged >= STABLE_SAMPLES and len(self._requested) < MAX_COMPILATIONS:
             self._requested.append(self._union)
@@ -90,56 +121,20 @@ class _Pass:
             function = _kernel((self._device_index, self._requested[-1]))
             if function is not None:
                 self._function, self._compiled = function, self._requested[-1]
-        return None if signature & ~self._compiled else self._function
+        return self._function if self._compiled.covers(values) else None
 
 
-def macros(signature: int) -> tuple[list[str], str]:
-    """The macros of a build for a signature, and its entry point."""
+def macros(signature: int, functions: Collection[PixelFunction] = ()) -> tuple[list[str], str]:
+    """The macros of a build for a signature and pixel functions, and its entry point."""
     entry = "resample" if library.cuaug_is_resample_signature(signature) else "augment"
-    return [f"CUAUG_SIGNATURE={signature:#x}ull", f"CUAUG_ONLY_{entry.upper()}"], entry
-
-
-class _Compilation:
-    """A process that compiles a program. It reads and writes files, which `poll` closes: a full pipe would stop it."""
-
-    def __init__(self, key: _Key, request: bytes) -> None:
-        self.key = key
-        self._code, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
-        with tempfile.TemporaryFile() as file:
-            file.write(request)
-            file.seek(0)
-            command = [sys.executable or "", "-I", nvrtc_program.__file__]  # without one, an OSError
-            # A session of its own: Ctrl-C is meant for the training.
-            self._process = subprocess.Popen(
-                command, stdin=file, stdout=self._code, stderr=self._errors, start_new_session=True
-            )
-
-    def poll(self) -> bytes | None:
-        """The code; None while the process compiles.
-
-        Raises:
-            DeviceError: the process failed.
-        """
-        status = self._process.poll()
-        if status is None:
-            return None
-        with self._code, self._errors:
-            self._code.seek(0)
-            self._errors.seek(0)
-            if status:
-                errors = self._errors.read().decode(errors="replace").strip()
-                raise DeviceError(f"the compiling process ended with status {status}: {errors[-2000:]}")
-            return self._code.read()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+    defines = [f"CUAUG_SIGNATURE={signature:#x}ull", f"CUAUG_ONLY_{entry.upper()}"]
+    return [*defines, *["CUAUG_PIXEL_FUNCTIONS"] * bool(functions)], entry
 
 
 # Shared by all specializers. Functions are never dropped: unloading would unload kernels that are still queued.
 _functions: dict[_Key, Any] = {}
 _code: dict[_Key, bytes] = {}  # compiled, not loaded
-_running: _Compilation | None = None  # one at a time
+_running: tuple[_Key, BackgroundProcess] | None = None  # one at a time
 _failed = False
 _lock = fork_safe_lock()
 
@@ -163,22 +158,25 @@ def _advance(key: _Key) -> None:
     if key in _functions:
         return
     if _running is not None:
-        finished, code = _running, _running.poll()
+        finished, process = _running
+        code = process.poll()
         if code is None:
             return
         _running = None
-        _code[finished.key] = code
-        nvrtc.write_cached(_architecture(finished.key), macros(finished.key[1])[0], code)
-    defines, entry = macros(key[1])
+        _code[finished] = code
+        defines, _ = macros(*finished[1])
+        nvrtc.write_cached(_architecture(finished), defines, code, functions=finished[1].sorted_functions())
+    defines, entry = macros(*key[1])
+    functions = key[1].sorted_functions()
     arch = _architecture(key)
-    if key not in _code and (cached := nvrtc.read_cached(arch, defines)) is not None:
+    if key not in _code and (cached := nvrtc.read_cached(arch, defines, functions=functions)) is not None:
         _code[key] = cached
     if key in _code:
         (_functions[key],) = load_functions(_code.pop(key), [entry], key[0])
         return
     options = nvrtc.options(nvrtc.code_target(arch), defines)
-    request = nvrtc_program.make_request(*nvrtc.sources(), options, nvrtc.register_limits(defines))
-    _running = _Compilation(key, request)
+    request = nvrtc_program.make_request(*nvrtc.sources(functions=functions), options, nvrtc.register_limits(defines))
+    _running = key, BackgroundProcess(nvrtc_program.__file__, request)
 
 
 def _architecture(key: _Key) -> str:
@@ -189,7 +187,7 @@ def _architecture(key: _Key) -> str:
 def _kill_running() -> None:
     """At exit nothing waits for a compilation."""
     if _running is not None:
-        _running.kill()
+        _running[1].kill()
 
 
 def _renew() -> None:

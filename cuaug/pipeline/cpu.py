@@ -94,7 +94,7 @@ class _CpuJob(Job):
         runs = SampleRuns(
             native,
             regions,
-            tables,
+            executors[0].compiled,
             targets[0],
             times,
             views=views,

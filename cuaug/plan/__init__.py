@@ -9,6 +9,7 @@ channels.py             images of other channels than RGB and gray, in groups of
 displacement_field.py   the same for warps by a displacement field
 linear.py               products of small matrices, the same bits on every processor
 operations.py           point operations as rows of numbers
+pixel_function.py       functions of one pixel that users write, as devices run them
 trace.py                the recorded parameters, and their replay
 compiled_plan.py        `CompiledPlan`, the finished plan that devices execute
 layout.py               NumPy mirrors of the structs in kernels/plan.h

@@ -38,6 +38,7 @@ from cuaug.plan.compiled_plan import CompiledPlan
 from cuaug.plan.displacement_field import DisplacementField
 from cuaug.plan.layout import ANTIALIASED_FILTERS, WARP_FILTERS, Border, Filter, Layout, Type
 from cuaug.plan.pass_table import Indices
+from cuaug.plan.pixel_function import PixelFunction
 from cuaug.plan.state import PlanState
 from cuaug.plan.trace import Where
 
@@ -302,6 +303,24 @@ class Plan(PlanState):
         number += self._table.add_luts(tables)
         self.append(operations.look_up(len(self), self.limit, number), where)
 
+    def run_function(
+        self,
+        function: PixelFunction,
+        numbers: NDArray[np.float64],
+        keys: NDArray[np.uint32] | None = None,
+        where: Where = None,
+    ) -> None:
+        """Runs a pixel function on values scaled to [0, 1]; its results saturate, unless images are normalized.
+
+        Args:
+            numbers: (N, K) its parameters.
+            keys: (N, 2) of its noise.
+        """
+        self._choose(where)
+        limit = -1.0 if self._normalized else self.limit
+        table = self._table.add_function(function)
+        self.append(operations.pixel_function(limit, function, table, numbers, keys), where)
+
     # --- dtype and value range --------------------------------------------------------------------------------------
     def to_float(self, *, scale: bool = True) -> None:
         """Converts uint8 images to float; with `scale` to [0, 1]."""
@@ -352,4 +371,4 @@ class Plan(PlanState):
         self._choose(None)  # scales the samples that still hold uint8 levels
 
         rows, ops, luts, words = self._table.finish(target_type, layout, group_size(self.channels, self._group))
-        return CompiledPlan(rows, ops, luts, words, target_type)
+        return CompiledPlan(rows, ops, luts, words, target_type, tuple(self._table.functions))

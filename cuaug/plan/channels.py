@@ -20,7 +20,8 @@ __all__ = ["MAX_CHANNELS", "count_groups", "group_operations", "group_size", "gr
 #: Most channels of an image.
 MAX_CHANNELS = 16
 
-_NOISE = (OpCode.ERASE_NOISE, OpCode.NOISE, OpCode.SHOT_NOISE)
+_FUNCTIONS = (OpCode.FUNCTION_OF_LEVEL, OpCode.FUNCTION_OF_PLACED_LEVEL)
+_NOISE = (OpCode.ERASE_NOISE, OpCode.NOISE, OpCode.SHOT_NOISE, *_FUNCTIONS)
 _KEY_STEP = 0x9E3779B9  # 2**32 divided by the golden ratio: the keys of groups differ in many bits
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cuaug.plan import geometry
 from cuaug.plan.layout import OP, Filter, Layout, Neighbourhood, Type
+from cuaug.plan.pixel_function import PixelFunction
 
 __all__ = ["CompiledPlan"]
 
@@ -24,6 +25,7 @@ class CompiledPlan:
         luts: (T, 3, 256) float32 look-up tables, filter weights and displacement fields.
         statistics: number of 64-bit words that the passes measure; rows index them by `measure_at` and `measured_at`.
         target_type: type of the finished images.
+        functions: the pixel functions that operations call.
     """
 
     rows: NDArray[Any]
@@ -31,6 +33,7 @@ class CompiledPlan:
     luts: NDArray[np.float32]
     statistics: int
     target_type: Type
+    functions: tuple[PixelFunction, ...] = ()
 
     @property
     def launches(self) -> int:

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.plan.layout import OP, POINT_OPERATIONS, RAW_OP, Measure, OpCode, view_as
+from cuaug.plan.pixel_function import PixelFunction
 
 __all__ = [
+    "FUNCTION_BITS",
     "LUMA",
     "MEASURES",
     "MIXING",
@@ -37,6 +39,7 @@ __all__ = [
     "matrix",
     "noise",
     "permutation",
+    "pixel_function",
     "posterize",
     "saturation",
     "scale",
@@ -60,6 +63,9 @@ MIXING = {
 }
 #: Operations that need a statistic of the whole image first.
 MEASURES = {OpCode[operation.name]: operation.measures for operation in POINT_OPERATIONS if operation.measures}
+
+#: Bits of pixel functions in a signature (kernels/core/signature.h).
+FUNCTION_BITS = sum(1 << code for code in OpCode if code.name.startswith("FUNCTION_OF_"))
 
 
 def _rows(n: int, code: int, limit: float = -1.0) -> Ops:
@@ -252,6 +258,22 @@ def shot_noise(n: int, limit: float, keys: NDArray[np.uint32], scale: ArrayLike)
     """Photon noise: a Poisson draw of the linear light v ** 2.2 in photons of `scale` times white."""
     ops = _rows(n, OpCode.SHOT_NOISE)
     ops["a"][:, 0], ops["a"][:, 1], ops["key"] = scale, limit, keys
+    return ops
+
+
+def pixel_function(
+    limit: float,
+    function: PixelFunction,
+    table: int,
+    numbers: NDArray[np.float64],
+    keys: NDArray[np.uint32] | None = None,
+) -> Ops:
+    """A pixel function of (N, K) numbers, with noise from keys (N, 2); `table` is the place of its instructions."""
+    ops = _rows(len(numbers), function.code, limit)
+    ops["table"], ops["function"], ops["a"][:, : numbers.shape[1]] = table, function.number, numbers
+    ops["per_white"] = 1.0 if limit < 0.0 else 1.0 / limit
+    if keys is not None:
+        ops["key"] = keys
     return ops
 
 

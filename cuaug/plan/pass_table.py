@@ -16,6 +16,7 @@ from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan import operations
 from cuaug.plan.layout import AXIS, OP, RAW_OP, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, view_as
+from cuaug.plan.pixel_function import PixelFunction
 
 __all__ = ["POINTWISE", "POSITIONAL", "Barrier", "Indices", "PassTable", "PassTablePointers"]
 
@@ -86,6 +87,7 @@ class PassTable:
         appended: operations in the order of `append`, each as (n,) places, pass * N + sample, and (n,) rows.
         barriers: where passes ended so far.
         step: number of the chain's step that is being planned.
+        functions: pixel functions, with the places of their instructions among the tables.
     """
 
     def __init__(self, sizes: Indices, source_type: Type) -> None:
@@ -101,6 +103,7 @@ class PassTable:
         self.appended: list[tuple[Indices, NDArray[Any]]] = []
         self.barriers: list[Barrier] = []
         self.step = 0
+        self.functions: dict[PixelFunction, int] = {}
         self._earlier = np.empty((0, n), dtype=RAW_SAMPLE)
         self._ended = np.empty((2, 0), dtype=np.int64)  # by the last change: samples per pass, for its two reasons
         self._sizes: Indices | None = sizes  # (2, N) of the images so far; None after a change
@@ -197,6 +200,13 @@ class PassTable:
         flat[: values.size] = values.reshape(-1)
         self.luts.append(flat.reshape(-1, 3, 256))
         return first + np.arange(len(values)) * values.shape[1]
+
+    def add_function(self, function: PixelFunction) -> int:
+        """Stores a function's instructions once; returns their float offset."""
+        if function not in self.functions:
+            words = np.frombuffer(function.words, dtype=np.float32)
+            self.functions[function] = int(self.add_values(words[None])[0])
+        return self.functions[function]
 
     def append(self, chosen: Indices, ops: NDArray[Any], limit: float) -> None:
         """Adds an operation to each chosen sample's program: `ops` are (N,) `OP` rows, or one for all."""

@@ -85,7 +85,8 @@ def _after(step: _Step, state: _State, problems: list[str]) -> _State:
         return _after_dtype(step, transform, state)
     if isinstance(transform, Lambda) or (isinstance(transform, BatchTransform) and not transform.keeps_range):
         return _State()
-    if name in _NEED_RANGE and state.normalized is not None and not _share_a_chain(step, state.normalized):
+    needs_range = name in _NEED_RANGE or getattr(transform, "needs_unit_range", False)
+    if needs_range and state.normalized is not None and not _share_a_chain(step, state.normalized):
         problems.append(
             f"transforms: {name} comes after Normalize, but needs values in [0, 1]: put Normalize after all color "
             "transforms"

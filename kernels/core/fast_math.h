@@ -7,6 +7,13 @@
 #pragma once
 #include "core/simd.h"
 
+DEVICE Vec<float> absolute(Vec<float> values) { return bits_to_float(float_bits(values) & 0x7fffffffu); }
+
+// Clamps to [0, limit]; a negative limit leaves the values unchanged.
+DEVICE Vec<float> saturate(Vec<float> values, float limit) {
+    return limit < 0.0f ? values : min(max(values, splat(0.0f)), splat(limit));
+}
+
 // log2(x) of a positive, normal x: the exponent plus 2 / ln 2 * artanh(s), s = (m - 1) / (m + 1), for the mantissa m in
 // [sqrt(1/2), sqrt(2)]. Adding bits(1) - bits(sqrt(1/2)) to x moves m to [1, 2).
 template <class F>

@@ -5,7 +5,7 @@
 // Reference: torchvision's functional operations; HSV: Smith, "Color gamut transform pairs", SIGGRAPH 1978.
 // Tests:    tests/properties against cv2.LUT, cv2.transform, Pillow's ImageOps and tests/references/.
 #pragma once
-#include "core/philox.h"
+#include "core/pixel_function.h"
 #include "core/statistics.h"
 
 // The tables that the operations of a pass read.
@@ -20,11 +20,6 @@ struct PassContext {
 template <class Function>
 DEVICE void apply_elementwise(float* values, const Function& f) {
     for (int p = 0; p < PIXELS; p += VEC_LANES) store(values + p, f(load_vec(values + p)));
-}
-
-// Clamps to [0, limit]; a negative limit leaves the values unchanged.
-DEVICE Vec<float> saturate(Vec<float> values, float limit) {
-    return limit < 0.0f ? values : min(max(values, splat(0.0f)), splat(limit));
 }
 
 DEVICE void saturate(PixelBlock& v, float limit) {
@@ -129,8 +124,6 @@ DEVICE void equalize(const Op& op, const Statistics& statistics, PixelBlock& v) 
         apply_elementwise(v[c], [&](Vec<float> value) { return value * level; });
     }
 }
-
-DEVICE Vec<float> absolute(Vec<float> values) { return bits_to_float(float_bits(values) & 0x7fffffffu); }
 
 // HSV with the hue in sextants: red at 0, green at 2, blue at 4. A channel's distance from the largest, in chromas, is
 // a ramp clamped to [0, 1]. Two loops for the same reason as in fast_pow.

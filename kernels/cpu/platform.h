@@ -10,6 +10,7 @@
 #endif
 
 #define DEVICE static inline
+#define NEVER_INLINE static __attribute__((noinline))
 #define METHOD
 #define UNROLL
 #define NO_UNROLL

@@ -5,6 +5,7 @@
 #pragma once
 
 #define DEVICE __device__ __forceinline__
+#define NEVER_INLINE __device__ __noinline__
 #define METHOD __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
 #define UNROLL _Pragma("unroll")

@@ -18,9 +18,10 @@ COLOR = [T.RandomResizedCrop(24), T.ColorJitter(0.4, 0.4, 0.4), T.Normalize([0.5
 def test_later_batches_run_on_kernels_for_the_chain(loader_on, image_files, fake, monkeypatch):
     polls: list[int] = []
 
-    def kernel(key: tuple[Any, int]) -> FakeFunction | None:
-        polls.append(key[1])
-        return FakeFunction(fake, f"{key[1]:#x}") if polls.count(key[1]) > 2 else None
+    def kernel(key: tuple[Any, specialize.Values]) -> FakeFunction | None:
+        signature = key[1].signature
+        polls.append(signature)
+        return FakeFunction(fake, f"{signature:#x}") if polls.count(signature) > 2 else None
 
     monkeypatch.setattr(specialize, "STABLE_SAMPLES", 16)
     monkeypatch.setattr(specialize, "_kernel", kernel)

@@ -192,7 +192,7 @@ def test_the_compute_sanitizer_plans_run_and_their_mistakes_are_planted(fake, mo
 
     monkeypatch.setattr(sanitize_driver, "DEVICE", "cpu")
     monkeypatch.setattr(sanitize_driver.torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(nvrtc, "sources", lambda program="augment": sources)
+    monkeypatch.setattr(nvrtc, "sources", lambda *_: sources)
     monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "")
     monkeypatch.setattr("sys.argv", ["", "--every", "40", *(["--mistake", mistake] if mistake else [])])
     if mistake == "bounds":

@@ -42,7 +42,8 @@ def usage(log: str) -> dict[str, Usage]:
     reports = re.split(r"Compiling entry function '(\w+)'", log)[1:]
     found = {}
     for name, report in zip(reports[::2], reports[1::2], strict=True):
-        ((stack, stores, loads),) = re.findall(
+        # The report of a function that the kernel calls may follow.
+        (stack, stores, loads), *_ = re.findall(
             r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report
         )
         (registers,) = re.findall(r"Used (\d+) registers", report)
@@ -76,7 +77,8 @@ def test_compiles_without_spills(arch, record_property):
     assert kernels.keys() == limits.keys(), log
     for name, used in kernels.items():
         assert used.registers <= limits[name] and used.spilled == 0, log
-        assert used.stack <= {"augment": 16, "resample": 0}[name], log
+        # 192 bytes are the registers of core/pixel_function.h's interpreter.
+        assert used.stack <= {"augment": 208, "resample": 0}[name], log
 
 
 def test_usage_reads_spills():
@@ -362,6 +364,7 @@ def test_headers_come_from_the_contract_core_and_cuda():
     """No header of the system, and nothing of cpu/ outside a branch for the CPU."""
     text, headers = nvrtc.sources()
     included = set(re.findall(r"#include ([\"<].*[\">])", "".join([text, *headers.values()])))
+    included.remove('"pixel_functions.h"')  # written for a chain
     assert {name for name in included if not name.startswith('"cpu/')} <= {f'"{name}"' for name in headers}
     assert {name.rpartition("/")[0] for name in headers} == {"", "core", "cuda"}
 

@@ -69,7 +69,7 @@ class EmulatedBuilds:
         self._folder = folder
         self.kernels: dict[int, EmulatedKernel] = {}
 
-    def choose(self, device_index: int, number: int, signature: int, samples: int) -> EmulatedKernel:
+    def choose(self, device_index: int, number: int, signature: int, samples: int, functions: Any) -> EmulatedKernel:
         if signature not in self.kernels:
             defines, entry = specialize.macros(signature)
             folder = self._folder / f"{signature:x}"

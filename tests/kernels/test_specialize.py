@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cuaug.devices import cuda, nvrtc, specialize
-from cuaug.devices.specialize import MAX_COMPILATIONS, STABLE_SAMPLES, Specializer
+from cuaug.devices.specialize import MAX_COMPILATIONS, STABLE_SAMPLES, Specializer, Values
 from cuaug.plan import Layout, Type, operations
 from tests.kernels.test_cuda_executor import run
 from tests.support.fake_cuda import replace_cuda
@@ -29,9 +29,9 @@ def ready(monkeypatch):
     """Replaces the compiler: lists the requests; a kernel is its signature, and ready at once."""
     requests: list[int] = []
 
-    def kernel(key: tuple[int, int]) -> int:
-        requests.append(key[1])
-        return key[1]
+    def kernel(key: tuple[int, Values]) -> int:
+        requests.append(key[1].signature)
+        return key[1].signature
 
     monkeypatch.setattr(specialize, "_kernel", kernel)
     return requests
@@ -85,7 +85,7 @@ class RecordedKernel:
 
 def test_the_executor_launches_the_chosen_kernels(monkeypatch):
     fake = replace_cuda(monkeypatch.setattr)
-    monkeypatch.setattr(specialize, "_kernel", lambda key: RecordedKernel(fake, key[1]))
+    monkeypatch.setattr(specialize, "_kernel", lambda key: RecordedKernel(fake, key[1].signature))
     monkeypatch.setattr(specialize, "STABLE_SAMPLES", 8)
     batch = [np.random.default_rng(i).integers(0, 256, (75, 100, 3), dtype=np.uint8) for i in range(4)]
     tables, specializer = plan_chain("color", 75, 100, 4), Specializer()
@@ -109,7 +109,7 @@ def run_with(specializer: Specializer, tables: Any, batch: list[np.ndarray]) -> 
 
 # --- the process that compiles ---------------------------------------------------------------------------------------
 
-KEYS = [(0, 0x0844218221000001), (0, 0x0884218281000013)]  # run by `resample` and by `augment`
+KEYS = [(0, Values(0x0844218221000001)), (0, Values(0x0884218281000013))]  # run by `resample` and by `augment`
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def compiler(monkeypatch, tmp_path):
         "{ *x = CUAUG_SIGNATURE; }\n#endif"
         for name, other in (("augment", "RESAMPLE"), ("resample", "AUGMENT"))
     )
-    monkeypatch.setattr(nvrtc, "sources", lambda *_: (text, {}))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_, **__: (text, {}))
     monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(specialize, "_architecture", lambda key: "90")
     monkeypatch.setattr(specialize, "load_functions", lambda code, names, device: [(code, *names)])
@@ -144,7 +144,7 @@ def reset(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(specialize, name, value)
 
 
-def wait_for(key: tuple[int, int]) -> Any:
+def wait_for(key: tuple[int, Values]) -> Any:
     end = time.monotonic() + 60
     while (kernel := specialize._kernel(key)) is None and time.monotonic() < end:
         time.sleep(0.02)
@@ -156,7 +156,7 @@ def test_a_process_compiles_and_the_disk_keeps_the_code(compiler, monkeypatch):
     assert specialize._kernel(KEYS[1]) is None, "one at a time"
     assert len(compiler) == 1
     for key, entry in zip(KEYS, ("resample", "augment"), strict=True):
-        defines, _ = specialize.macros(key[1])
+        defines, _ = specialize.macros(*key[1])
         assert wait_for(key) == (nvrtc.compile(90, defines)[0], entry)
         assert specialize._kernel(key) is specialize._kernel(key)
     assert len(compiler) == 2 and all(process.wait() == 0 for process in compiler)
@@ -172,7 +172,7 @@ def test_the_code_is_taken_even_if_nobody_waits_for_it(compiler):
 
 
 def test_a_failure_is_warned_of_once(compiler, monkeypatch, caplog):
-    monkeypatch.setattr(nvrtc, "sources", lambda *_: ("int oops = nonsense;", {}))
+    monkeypatch.setattr(nvrtc, "sources", lambda *_, **__: ("int oops = nonsense;", {}))
     assert wait_for_failure() and [specialize._kernel(key) for key in KEYS] == [None, None]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING and 'identifier "nonsense" is undefined' in record.getMessage()
@@ -210,8 +210,8 @@ def test_exit_waits_for_no_compilation():
     script = f"""
 from cuaug.devices import specialize
 specialize._architecture = lambda key: "90"
-assert specialize._kernel({KEYS[1]}) is None
-process = specialize._running._process
+assert specialize._kernel((0, specialize.Values({KEYS[1][1].signature}))) is None
+process = specialize._running[1]._process
 print(process.pid, process.poll())
 """
     env = os.environ | {"CUAUG_CACHE_DIR": "/nonexistent"}

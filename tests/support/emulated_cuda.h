@@ -12,6 +12,7 @@
 #define __global__
 #define __launch_bounds__(...)
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
 
 struct Index {

@@ -14,8 +14,20 @@ import numpy as np
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.plan import Border, Filter, Layout, Plan, Type, operations
 from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, POINT_OPERATIONS, WARP_FILTERS, OpCode
+from tests.ops.programs import make_operation
 
 KEYS = np.array([[1, 2]], dtype=np.uint32)
+#: By operation code: of a level or a color, at any place or at this one. The last has all instructions.
+PIXEL_FUNCTIONS = [
+    make_operation(f"def program(pixel, x, y):\n    return {result}\n")
+    for result in (
+        "pixel * 0.5",
+        "pixel * sum(pixel)",
+        "pixel * x",
+        "(1.0 if not pixel[0] <= x and y < 2 or pixel[1] == 0 else 0.0) - abs(sqrt(exp(log(pixel) / 2))) + "
+        "max(sin(floor(-pixel)), min(cos(y), noise()))",
+    )
+]
 TILES = (None, (7, 13), (8, 64))
 SIZES = ((1, 1), (1, 9), (13, 2), (31, 45), (40, 131))
 BYTES = {Type.UINT8: 1, Type.FLOAT16: 2, Type.BFLOAT16: 2, Type.FLOAT32: 4}
@@ -117,8 +129,10 @@ def every_operation(p: Plan) -> None:
     p.append(operations.grid(1, 7.5, 0.4, 0.3, (0.2, 0.7), 0.5))
     p.append(operations.noise(1, p.limit, KEYS, 0.0, 0.1))
     p.append(operations.shot_noise(1, p.limit, KEYS, 0.01))
+    for operation in PIXEL_FUNCTIONS:
+        operation.write(p, None, **{"noise keys": KEYS} if operation._draws_noise else {})
     for operation in POINT_OPERATIONS:  # a new one needs no line above
-        if not (operation.positional or operation.measures or operation.name == "LUT"):
+        if not (operation.positional or operation.measures or operation.name.startswith(("LUT", "FUNCTION"))):
             row = np.zeros(1, OP)
             row["code"], row["a"], row["limit"] = OpCode[operation.name], 0.5, p.limit
             p.append(row)

@@ -1,0 +1,14 @@
+"""Operations that users write as functions of one pixel, which run inside the kernels.
+
+operation.py      `op`, which makes a class of transforms of a function
+distributions.py  `uniform`, `normal` and `choice`: what the parameters are drawn from
+syntax.py         the subset of Python, translated to expressions
+expressions.py    the values that a function computes, as a graph
+generation.py     expressions as instructions of the interpreter (kernels/core/pixel_function.h), and as C++
+"""
+
+from cuaug.ops.distributions import choice, normal, uniform
+from cuaug.ops.operation import PixelOperation, op
+from cuaug.ops.syntax import clamp, noise
+
+__all__ = ["PixelOperation", "choice", "clamp", "noise", "normal", "op", "uniform"]
