@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import sys
 import zlib
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,10 @@ from PIL import Image
 from cuaug import transforms as T
 from cuaug.commands import preview
 
-__all__ = ["CASES", "HIDDEN", "cases", "name_of", "write"]
+sys.path.insert(0, str(Path(__file__).parent))
+import own_operations
+
+__all__ = ["CASES", "HIDDEN", "OWN", "cases", "name_of", "write"]
 
 #: The code of each chain, by kind: the shown transform, or a list that ends with it. Lengths suit the photo.
 CASES = {
@@ -116,6 +120,8 @@ CASES = {
         "T.MultiView([T.RandomResizedCrop((56, 72))] * 4)",
     ],
 }
+#: Functions of examples/own_operations.py.
+OWN = ["vignette", "white_balance", "sensor_noise", "thermal_palette", "scan_lines"]
 #: Base classes, and transforms that change no color image without targets or clips.
 HIDDEN = {
     "PerFrame",
@@ -147,6 +153,9 @@ Each picture shows a photo of {WIDTH} x {HEIGHT} pixels and {DRAWS} draws of a t
 are shown once. `python examples/gallery.py` writes this page.
 
 The photo shows Eileen Collins, by NASA, in the public domain; from scikit-image.
+"""
+_OWN_INTRODUCTION = """These are functions of one pixel, which [your_own.md](your_own.md) explains:
+[examples/own_operations.py](../examples/own_operations.py).
 """
 
 
@@ -183,19 +192,32 @@ def write(folder: Path) -> int:
         for code in codes:
             name = name_of(code)
             file = folder / "gallery" / f"{name}.jpg"
-            picture(pixels, code).save(file, quality=_QUALITY)
-            total += file.stat().st_size
-            summary = " ".join((inspect.getdoc(getattr(T, name)) or "").split("\n\n")[0].split())
-            page.append(f"### {name}\n\n`{code}`\n\n{summary}\n\n![{name}](gallery/{file.name})\n")
+            total += _save(picture(pixels, name, preview.chain_of(code)), file)
+            page.append(_section(name, code, getattr(T, name)))
+    page.append(f"## Operations of your own\n\n{_OWN_INTRODUCTION}")
+    for name in OWN:
+        operation = getattr(own_operations, name)
+        total += _save(picture(pixels, name, T.Compose([operation()])), folder / "gallery" / f"{name}.jpg")
+        page.append(_section(name, f"{name}()", operation))
     (folder / "gallery.md").write_text("\n".join(page))
     return total
 
 
-def picture(pixels: np.ndarray, code: str) -> Image.Image:
+def _save(image: Image.Image, file: Path) -> int:
+    """Write a picture; returns its bytes."""
+    image.save(file, quality=_QUALITY)
+    return file.stat().st_size
+
+
+def _section(name: str, code: str, transform: type) -> str:
+    summary = " ".join((inspect.getdoc(transform) or "").split("\n\n")[0].split())
+    return f"### {name}\n\n`{code}`\n\n{summary}\n\n![{name}](gallery/{name}.jpg)\n"
+
+
+def picture(pixels: np.ndarray, name: str, chain: T.Compose) -> Image.Image:
     """A grid: the photo and the draws of a chain, each view in a cell of its own."""
-    chain = preview.chain_of(code)
     # A seed per transform, so that not all have the same draws.
-    number = zlib.crc32(name_of(code).encode())
+    number = zlib.crc32(name.encode())
     if chain.partners:  # transforms of several samples need a batch; the transforms before make its images differ
         batch = T.Compose(chain.transforms, generator=torch.Generator().manual_seed(number))
         results = list(batch(np.stack([pixels] * DRAWS)))

@@ -36,7 +36,13 @@ def test_the_page_shows_each_chain(code):
     assert (ROOT / "docs" / "gallery" / f"{name}.jpg").is_file()
 
 
+def test_every_operation_of_the_example_is_shown():
+    assert sorted(gallery.OWN) == gallery.own_operations.__all__
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    assert all(f"`{name}()`" in page for name in gallery.OWN), "run `python examples/gallery.py`"
+
+
 def test_the_images_are_few_and_small():
     files = list((ROOT / "docs" / "gallery").iterdir())
-    assert {file.stem for file in files} == set(map(gallery.name_of, CODES)), "no unused image"
-    assert sum(file.stat().st_size for file in files) < 1.6e6
+    assert {file.stem for file in files} == {*map(gallery.name_of, CODES), *gallery.OWN}, "no unused image"
+    assert sum(file.stat().st_size for file in files) < 1.75e6

@@ -84,7 +84,7 @@ def with_compiled_functions(compiled: CompiledPlan) -> CompiledPlan:
 
 def wait_until_compiled(function: PixelFunction) -> bool:
     """Waits for a function's code; returns whether there is some. For tests and benchmarks."""
-    while not _address(function) and _running is not None:
+    while not _address(function) and _running is not None and not _failed:
         with contextlib.suppress(OSError):
             _running[1].wait()
     return _address(function) != 0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.sampling.rng import SampleRNG
 
-__all__ = ["Choice", "Distribution", "Normal", "Uniform", "choice", "draw", "normal", "uniform"]
+__all__ = ["Choice", "Distribution", "Normal", "Uniform", "choice", "draw", "normal", "numbers", "uniform"]
 
 #: A number, or one per channel.
 Numbers = float | Sequence[float]
@@ -112,7 +112,7 @@ def choice(values: Sequence[Numbers], weights: Sequence[float] | None = None) ->
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not values:
         raise TransformError(f"values must be a sequence of numbers, or of triples of numbers, not {values!r:.100}")
-    checked = tuple(_numbers(f"values[{i}]", value) for i, value in enumerate(values))
+    checked = tuple(numbers(f"values[{i}]", value) for i, value in enumerate(values))
     if len({len(value) for value in checked}) > 1:
         raise TransformError(f"values must all be numbers, or all be triples of numbers, not {values!r:.100}")
     shares = np.ones(len(checked)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -137,7 +137,7 @@ def draw(name: str, distribution: Distribution, rng: SampleRNG) -> NDArray[np.fl
         drawn = np.asarray(result, dtype=np.float64)
     except (TypeError, ValueError):
         drawn = np.empty(0)
-    if drawn.shape not in ((len(rng),), (len(rng), 3)) or not np.isfinite(drawn).all():
+    if drawn.shape not in ((len(rng),), (len(rng), 3)) or not _are_float32(drawn):
         shown = f"an array of shape {drawn.shape}" if isinstance(result, np.ndarray) else f"{result!r:.100}"
         raise TransformError(
             f"{name} must draw finite numbers of shape (N,) or (N, 3) for N samples, N = {len(rng)} here, not {shown}"
@@ -147,19 +147,25 @@ def draw(name: str, distribution: Distribution, rng: SampleRNG) -> NDArray[np.fl
 
 def _alike(*named: tuple[str, Numbers]) -> list[tuple[float, ...]]:
     """The values as tuples of the same length, 1 or 3."""
-    checked = [_numbers(name, value) for name, value in named]
+    checked = [numbers(name, value) for name, value in named]
     longest = max(map(len, checked))
     return [value if len(value) == longest else value * longest for value in checked]
 
 
-def _numbers(name: str, value: Any) -> tuple[float, ...]:
+def numbers(name: str, value: Any) -> tuple[float, ...]:
+    """A number or a triple of numbers, as a tuple."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         array = np.empty(0)
-    if array.shape not in ((), (3,)) or not np.isfinite(array).all() or isinstance(value, (str, bytes, bool)):
+    if array.shape not in ((), (3,)) or not _are_float32(array) or isinstance(value, (str, bytes, bool)):
         raise TransformError(f"{name} must be a finite number, or three, one per channel, not {value!r:.100}")
     return tuple(array.reshape(-1).tolist())
+
+
+def _are_float32(values: NDArray[np.float64]) -> bool:
+    """Whether all are finite as float32."""
+    return bool((np.abs(values) < np.finfo(np.float32).max).all())
 
 
 def _shown(numbers: tuple[float, ...]) -> float | tuple[float, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.ops.distributions import Choice, Normal, Uniform, draw
+from cuaug.ops.distributions import Choice, Normal, Uniform, draw, numbers
 from cuaug.ops.generation import make_function
 from cuaug.ops.syntax import POSITION_NAMES, Definition, read_definition, translate
 from cuaug.plan import Plan, operations
@@ -162,10 +162,8 @@ def _checked_values(definition: Definition, values: Mapping[str, Any]) -> dict[s
             raise TransformError(f"{name} must be given: {definition.name} has no default for it")
         value = values.get(name, definition.defaults.get(name))
         if not _is_drawn(value):
-            array = arguments.array(name, value, (), (3,), shape_text="() or (3,), or a distribution")
-            if np.abs(array).max() > np.finfo(np.float32).max:
-                raise TransformError(f"{name} must fit float32, not {value!r:.60}")
-            value = tuple(array.tolist()) if array.ndim else float(array)
+            items = numbers(name, value)
+            value = items if len(items) == 3 else items[0]
         checked[name] = value
     return checked
 

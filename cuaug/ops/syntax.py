@@ -363,7 +363,7 @@ class _Translator:
 
     def _statement(self, node: ast.stmt) -> None:
         match node:
-            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass():
+            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass() | ast.AnnAssign(value=None):
                 pass
             case ast.Assign(targets=targets, value=value):
                 for target in targets:

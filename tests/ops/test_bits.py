@@ -92,6 +92,8 @@ def test_compiled_functions_give_the_bits_of_the_interpreter(isa, tmp_path, monk
         image = images(choices, choices.choice([np.uint8, np.float32]))
         want = run_one(plan_with(operation, image), image, Type.FLOAT32)
         monkeypatch.setattr(cpu_functions, "_addresses", {function.number: addresses[function.number]})
+        compiled = cpu_functions.with_compiled_functions(plan_with(operation, image).compile())
+        assert addresses[function.number] in compiled.ops["function"]
         got = run_one(plan_with(operation, image), image, Type.FLOAT32)
         monkeypatch.setattr(cpu_functions, "_addresses", {})
         assert (got.view(np.uint32) == want.view(np.uint32)).all(), source
@@ -114,8 +116,6 @@ def compile_together(functions: list[PixelFunction], isa: str, folder: Path) -> 
         *cpu_functions.ISA_FLAGS[isa],
         f"-I{KERNEL_DIRECTORY}",
         "-shared",
-        "-Wall",
-        "-Werror",
     ]
     subprocess.run([*compiler, *flags, "-x", "c++", "-", "-o", str(folder / "all.so")], input=text.encode(), check=True)
     library = ctypes.CDLL(str(folder / "all.so"))
