@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -44,11 +45,10 @@ def test_the_examples_pass_mypy(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def own():
-    names = {}
-    for block in EXAMPLES:
-        exec(block, names)
-    return names
+def own(tmp_path_factory):
+    """In a file: pixel functions are read from their source."""
+    (file := tmp_path_factory.mktemp("own") / "own.py").write_text("\n".join(EXAMPLES))
+    return runpy.run_path(str(file))
 
 
 @pytest.fixture
