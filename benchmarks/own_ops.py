@@ -1,10 +1,10 @@
 """Pixel functions beside operations of the library with the same arithmetic, on one thread.
 
-A plan of 16 uint8 photos of 512 x 512 pixels runs three times: with the library's operation, with the function compiled
+A plan of 16 uint8 images of 512 x 512 pixels runs three times: with the library's operation, with the function compiled
 by the C++ compiler of this machine, and with the function in the interpreter. Contenders take turns; printed are
-medians in milliseconds of CPU time per image, and the ratio of the function to the operation, with its range. Chains crop and
-resize to 224, flip, and normalize; "alone" is the operation from uint8 to uint8. Where CuPy and NVRTC are installed, a
-second table has the registers and instructions of the chain's kernel on sm_90; it needs no GPU.
+medians in milliseconds of CPU time per image, and the ratio of the function to the operation, with its range. Chains
+crop and resize to 224, flip, and normalize; "alone" is the operation from uint8 to uint8. Where CuPy and NVRTC are
+installed, a second table has the registers and bytes of machine code of the chain's kernel on sm_90. It needs no GPU.
 
     python benchmarks/own_ops.py --out benchmarks/results/own_ops.json
 """

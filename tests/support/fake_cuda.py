@@ -22,7 +22,7 @@ from cuaug.devices import cuda, jpeg, kernel_loading, nvrtc, specialize, streams
 from cuaug.errors import DecodeError
 from cuaug.pipeline import arena, cuda_decoding, cuda_producer, label_upload, staging
 from cuaug.pipeline import cuda as pipeline
-from cuaug.plan.layout import SAMPLE, YUV_IMAGE
+from cuaug.plan.layout import OP, SAMPLE, YUV_IMAGE
 from cuaug.profiling import cuda_events
 from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
 
@@ -135,6 +135,11 @@ class FakeKernel:
         queue.work.append("launch")
         for address in (*active["source"].tolist(), *active["target"].tolist()):
             driver().use(address, queue)
+        # CUDA reads a number where the CPU reads an address.
+        size = int(rows["op_end"].max()) * OP.itemsize
+        ops = np.frombuffer((ctypes.c_char * size).from_address(int(ops_at)), dtype=OP).copy()
+        ops["function"] = 0
+        ops_at = np.uint64(ops.ctypes.data)
         for i, row in enumerate(rows):
             if not row["active"]:
                 continue

@@ -1,0 +1,35 @@
+"""A loader on the CUDA pipeline gives the CPU's pixels with pixel functions."""
+
+from __future__ import annotations
+
+import torch
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.ops import noise
+
+
+@cuaug.op
+def grainy(pixel, amount):
+    return pixel + amount * noise()
+
+
+@cuaug.op
+def vignette(pixel, x, y, strength):
+    return pixel * (1 - strength * (x * x + y * y))
+
+
+def test_loaders_on_both_pipelines_give_the_same_pixels(loader_on, image_files):
+    """The CPU's loader runs compiled code from some batch on, where there is a compiler."""
+    chain = [
+        T.RandomResizedCrop(24),
+        vignette(strength=cuaug.uniform(0, 1), p=0.5),
+        T.RandomHorizontalFlip(),
+        grainy(amount=cuaug.choice([0.0, 0.1])),
+        T.Normalize([0.5] * 3, [0.2] * 3),
+    ]
+    on_cpu, on_gpu = (loader_on(gpu, image_files, chain, batch_size=4, dtype=torch.float16) for gpu in (False, True))
+    for _ in range(2):
+        for want, got in zip(on_cpu, on_gpu, strict=True):
+            assert torch.equal(want.images, got.images) and want.images.std() > 0.5
+    assert on_gpu.replay(1, 3).digest == on_cpu.replay(1, 3).digest
