@@ -56,9 +56,9 @@ namespace cuaug {{
 #define CUAUG_COMPILED_FUNCTION
 #include "core/pixel_function.h"
 {source}
-extern "C" __attribute__((visibility("default"))) void cuaug_pixel_function(const Op* op, const Place* at,
-                                                                           float (*v)[PIXELS]) {{
-    {name}(*op, *at, *reinterpret_cast<PixelBlock*>(v));
+extern "C" __attribute__((visibility("default"))) void cuaug_pixel_function(
+    const Op* op, const Sample* sample, const Place* at, float (*v)[PIXELS]) {{
+    {name}(*op, *sample, *at, *reinterpret_cast<PixelBlock*>(v));
 }}
 }}
 """

@@ -88,11 +88,11 @@ def sources(program: str = "augment", functions: Sequence[PixelFunction] = ()) -
 def _functions_header(functions: Sequence[PixelFunction]) -> str:
     """The functions in C++, and their dispatch by number."""
     lines = [function.source for function in functions]
-    lines.append("DEVICE void run_compiled(const Op& op, Place at, PixelBlock& v) {")
+    lines.append("DEVICE void run_compiled(const Op& op, const Sample& sample, Place at, PixelBlock& v) {")
     *others, last = functions  # no launch has further ones
     for function in others:
-        lines.append(f"    if (op.function == {function.number:#x}ull) return {function.name}(op, at, v);")
-    return "\n".join([*lines, f"    {last.name}(op, at, v);", "}", ""])
+        lines.append(f"    if (op.function == {function.number:#x}ull) return {function.name}(op, sample, at, v);")
+    return "\n".join([*lines, f"    {last.name}(op, sample, at, v);", "}", ""])
 
 
 def compile(

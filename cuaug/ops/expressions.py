@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Expressions", "Node"]
+__all__ = ["Expressions", "Node", "distance", "distance_key"]
 
 
 class Node(NamedTuple):
@@ -15,12 +15,24 @@ class Node(NamedTuple):
     Attributes:
         name: an instruction (kernels/core/pixel_function.h), or INPUT, a channel of the pixel.
         operands: numbers of the nodes that it reads.
-        value: of CONSTANT its bits, of PARAMETER its place, of INPUT the channel, of NORMALS (call, channel).
+        value: of CONSTANT its bits, of PARAMETER its place, of INPUT the channel, of NORMALS (call, channel), of TAP
+            (distance, channel), the distance as in the instruction.
     """
 
     name: str
     operands: tuple[int, ...] = ()
     value: int | tuple[int, int] = 0
+
+
+def distance_key(dy: int, dx: int) -> int:
+    """The second word of TAP."""
+    return (dy & 0xFFFF) | (dx & 0xFFFF) << 16
+
+
+def distance(key: int) -> tuple[int, int]:
+    """(dy, dx) of a `distance_key`."""
+    dy, dx = key & 0xFFFF, key >> 16
+    return dy - (dy >> 15 << 16), dx - (dx >> 15 << 16)
 
 
 class Expressions:

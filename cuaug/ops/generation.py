@@ -9,7 +9,7 @@ import hashlib
 import struct
 
 from cuaug.errors import TransformError
-from cuaug.ops.expressions import Expressions, Node
+from cuaug.ops.expressions import Expressions, Node, distance
 from cuaug.plan.pixel_function import INSTRUCTIONS, REGISTERS, PixelFunction
 
 __all__ = ["make_function"]
@@ -38,11 +38,12 @@ def make_function(name: str, expressions: Expressions, results: tuple[int, ...])
     body = _body(nodes, order, results)
     number = int.from_bytes(hashlib.sha256(body.encode()).digest()[:8], "little") or 1
     is_alike = len(set(expressions.with_one_channel(results))) == 1
-    head = f"DEVICE void pixel_function_{number:016x}(const Op& op, Place at, PixelBlock& v) {{\n"
+    head = f"DEVICE void pixel_function_{number:016x}(const Op& op, const Sample& sample, Place at, PixelBlock& v) {{\n"
     return PixelFunction(
         number,
         mixes_channels=any(found - {channel} for channel, found in zip(_CHANNELS, inputs, strict=True)),
-        is_positional=any(nodes[i].name in ("ROW", "COLUMN", "NORMALS") for i in order),
+        is_positional=any(nodes[i].name in ("ROW", "COLUMN", "NORMALS", "TAP") for i in order),
+        reads_neighbors=any(nodes[i].name == "TAP" for i in order),
         keeps_gray=is_alike,
         words=words,
         source=f"{head}{body}}}\n",
@@ -52,12 +53,13 @@ def make_function(name: str, expressions: Expressions, results: tuple[int, ...])
 def _inputs(expressions: Expressions, result: int) -> set[int]:
     """The channels that a result depends on."""
     nodes = [expressions.nodes[number] for number in expressions.reached((result,))]
-    return {node.value for node in nodes if node.name == "INPUT" and isinstance(node.value, int)}
+    found = [node.value for node in nodes if node.name in ("INPUT", "TAP")]
+    return {value[1] if isinstance(value, tuple) else value for value in found}
 
 
-def _calls(nodes: list[Node], order: list[int]) -> list[int]:
-    """The numbers of the calls that draw noise."""
-    return sorted({node.value[0] for node in (nodes[i] for i in order) if isinstance(node.value, tuple)})
+def _keys(name: str, nodes: list[Node], order: list[int]) -> list[int]:
+    """The calls of noise (NORMALS), or the distances of pixels (TAP), that values belong to, in order."""
+    return list(dict.fromkeys(nodes[i].value[0] for i in order if nodes[i].name == name))  # type: ignore[index]
 
 
 # --- the interpreter's instructions -----------------------------------------------------------------------------------
@@ -83,8 +85,6 @@ class _Interpreter:
         for number in self._order:
             if self._nodes[number].name == "INPUT":
                 self._registers[number] = int(self._nodes[number].value)  # type: ignore[arg-type]
-        for call in _calls(self._nodes, self._order):
-            self._draw(call)
         for number in self._order:
             if self._nodes[number].operands:
                 self._write(number)
@@ -92,13 +92,16 @@ class _Interpreter:
         self._add("END", *registers)
         return struct.pack(f"<{len(self._words)}I", *self._words)
 
-    def _draw(self, call: int) -> None:
+    def _load_channels(self, name: str, key: int) -> None:
+        """Draws noise or reads a pixel, into three registers; those of channels that nothing needs are free again."""
         registers = [self._take() for _ in _CHANNELS]
-        self._add("NORMALS", *registers, second=call)
-        for number in self._order:
-            value = self._nodes[number].value
-            if isinstance(value, tuple) and value[0] == call:
-                self._registers[number] = registers[value[1]]
+        self._add(name, *registers, second=key)
+        for channel, register in zip(_CHANNELS, registers, strict=True):
+            number = next((i for i in self._order if self._nodes[i] == Node(name, (), (key, channel))), None)
+            if number is None:
+                self._free.append(register)
+            else:
+                self._registers[number] = register
 
     def _write(self, number: int) -> None:
         node = self._nodes[number]
@@ -112,10 +115,12 @@ class _Interpreter:
         self._add(node.name, to, first, second, second=third)
 
     def _register(self, number: int) -> int:
-        """The register of a value. Constants, parameters and positions are loaded before their first use."""
-        if number not in self._registers:
-            node = self._nodes[number]
-            assert not isinstance(node.value, tuple) and not node.operands
+        """The register of a value. Values that need no others are loaded before their first use."""
+        node = self._nodes[number]
+        if number not in self._registers and isinstance(node.value, tuple):
+            self._load_channels(node.name, node.value[0])
+        elif number not in self._registers:
+            assert not isinstance(node.value, tuple)
             to = self._registers[number] = self._take()
             is_constant = node.name == "CONSTANT"
             self._add(node.name, to, 0 if is_constant else node.value, second=node.value if is_constant else 0)
@@ -136,23 +141,30 @@ class _Interpreter:
 
 
 def _body(nodes: list[Node], order: list[int], results: tuple[int, ...]) -> str:
-    calls = _calls(nodes, order)
+    calls, taps = _keys("NORMALS", nodes, order), _keys("TAP", nodes, order)
     lines = [f"    float noise[{len(calls)}][3][PIXELS];"] if calls else []
     for place, call in enumerate(calls):
         channels = ", ".join(f"noise[{place}][{c}]" for c in _CHANNELS)
         lines.append(f"    run_NORMALS(op, at, {call}, {channels});")
+    if taps:
+        pairs = ", ".join(f"{{{dy}, {dx}}}" for dy, dx in map(distance, taps))
+        lines.append(f"    float taps[{len(taps)}][3][PIXELS];")
+        lines.append(f"    constexpr int DISTANCES[{len(taps)}][2] = {{{pairs}}};")
+        lines.append(f"    UNROLL\n    for (int i = 0; i < {len(taps)}; ++i)")
+        lines.append("        run_TAP(op, sample, at, DISTANCES[i][0], DISTANCES[i][1], taps[i]);")
     lines.append("    for (int p = 0; p < PIXELS; p += VEC_LANES) {")
     for number in order:
         kind = "auto" if nodes[number].operands else "Number"
-        lines.append(f"        const {kind} t{number} = {_expression(nodes[number], calls)};")
+        lines.append(f"        const {kind} t{number} = {_expression(nodes[number], calls, taps)};")
     lines += [f"        store_result(op, v, {c}, p, t{result});" for c, result in zip(_CHANNELS, results, strict=True)]
     return "\n".join([*lines, "    }\n"])
 
 
-def _expression(node: Node, calls: list[int]) -> str:
+def _expression(node: Node, calls: list[int], taps: list[int]) -> str:
     value = node.value
     if isinstance(value, tuple):
-        return f"load_vec(&noise[{calls.index(value[0])}][{value[1]}][p])"
+        array, keys = ("noise", calls) if node.name == "NORMALS" else ("taps", taps)
+        return f"load_vec({array}[{keys.index(value[0])}][{value[1]}] + p)"
     match node.name:
         case "INPUT":
             return f"load_input(op, v, {value}, p)"

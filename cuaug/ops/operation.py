@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ __all__ = ["PixelOperation", "op"]
 # Names that the methods of a transform need. A step's parameter of noise has a space, so it is no parameter's name.
 _RESERVED = frozenset({"p", "plan", "self", "where"})
 _KEYS = "noise keys"
+_MAX_RADIUS = 8
 
 
 class PixelOperation(RandomTransform):
@@ -108,7 +109,13 @@ class PixelOperation(RandomTransform):
         return f"{type(self).__name__}({', '.join(shown + [f'p={self.p}'] * (self.p != 1.0))})"
 
 
-def op(function: Callable[..., Any]) -> Callable[..., RandomTransform]:
+@overload
+def op(function: Callable[..., Any]) -> Callable[..., RandomTransform]: ...
+@overload
+def op(*, radius: int = 0) -> Callable[[Callable[..., Any]], Callable[..., RandomTransform]]: ...
+def op(
+    function: Callable[..., Any] | None = None, *, radius: int = 0
+) -> Callable[..., RandomTransform] | Callable[[Callable[..., Any]], Callable[..., RandomTransform]]:
     """Make a transform of a function of one pixel, which runs inside the kernel of its chain.
 
         @cuaug.op
@@ -125,6 +132,9 @@ def op(function: Callable[..., Any]) -> Callable[..., RandomTransform]:
             or one number for all channels, which saturates to [0, 1]. After `Normalize`, values are as they are there
             and do not saturate. The parameters `x` and `y` are the pixel's place, from -1 to 1; `row`, `column`,
             `height` and `width` are in pixels. All others are the user's own, up to 12 numbers in all.
+        radius: 0, or up to 8: the first parameter then is the image around the pixel. `image[dy, dx]` is the pixel dy
+            rows below and dx columns to the right, each from -radius to radius. Beyond its edges the image is mirrored.
+            The function reads the finished image so far, so it begins a new pass.
 
     Returns:
         a class of transforms. It takes the function's own parameters by name: numbers, triples of numbers (one per
@@ -134,7 +144,10 @@ def op(function: Callable[..., Any]) -> Callable[..., RandomTransform]:
     Raises:
         TransformError: the function leaves the subset; the message names the line, the column and a remedy.
     """
-    return _make_class(read_definition(function), function.__module__, function.__doc__)
+    radius = arguments.integer("radius", radius, 0, _MAX_RADIUS)
+    if function is None:
+        return lambda function: _make_class(read_definition(function, radius), function.__module__, function.__doc__)
+    return _make_class(read_definition(function, radius), function.__module__, function.__doc__)
 
 
 def _make_class(definition: Definition, module: str, doc: str | None = None) -> type[PixelOperation]:

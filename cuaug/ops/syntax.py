@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from cuaug.errors import TransformError
-from cuaug.ops.expressions import Expressions
+from cuaug.ops.expressions import Expressions, distance_key
 from cuaug.plan.pixel_function import MAX_PARAMETERS
 
 __all__ = ["POSITION_NAMES", "Definition", "Translation", "clamp", "noise", "read_definition", "translate"]
@@ -104,6 +104,7 @@ class Definition(NamedTuple):
         constants: numbers and triples by the name that reads them, such as "math.pi".
         functions: functions of the subset by the name that calls them.
         unusable: other outer names, and what is wrong with them.
+        radius: 0 for a function of one pixel; else the largest distance of the pixels that it reads.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Definition(NamedTuple):
     constants: Mapping[str, tuple[float, ...]]
     functions: Mapping[str, str]
     unusable: Mapping[str, str]
+    radius: int
 
     def refuse(self, node: ast.AST, problem: str) -> NoReturn:
         """Raises the error for a part of the function."""
@@ -149,7 +151,7 @@ class Translation(NamedTuple):
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_definition(function: Callable[..., Any]) -> Definition:
+def read_definition(function: Callable[..., Any], radius: int = 0) -> Definition:
     """Reads a function's source and the outer values that it names.
 
     Raises:
@@ -168,7 +170,7 @@ def read_definition(function: Callable[..., Any]) -> Definition:
     text = textwrap.dedent(source)
     indent = len(lines[0]) - len(lines[0].lstrip()) if text != source else 0
     place = (inspect.getsourcefile(function) or "?", max(first, 1), indent)
-    definition = Definition(name, text, place, (), {}, {}, {}, {})
+    definition = Definition(name, text, place, (), {}, {}, {}, {}, radius)
     try:
         (tree,) = ast.parse(text).body
     except (SyntaxError, ValueError):
@@ -315,11 +317,15 @@ class _Translator:
         self._parameters: list[str] = []
         self._names: dict[str, _Value] = {}
         self._calls = 0  # of noise
+        self._image = ""  # the name whose subscripts are pixels, in a function with a radius
 
     def run(self) -> Translation:
         tree = self._definition.tree()
         arguments = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
-        self._names[arguments[0].arg] = _Value(False, tuple(self._graph.add("INPUT", value=c) for c in range(3)))
+        if self._definition.radius:
+            self._image = arguments[0].arg
+        else:
+            self._names[arguments[0].arg] = self._pixel(0, 0)
         for name in self._definition.parameters:
             if name not in POSITION_NAMES:
                 self._names[name] = _Value(False, tuple(self._parameter(name) for _ in range(self._counts[name])))
@@ -350,6 +356,13 @@ class _Translator:
             return index
         # (2 i + 1 - n) / n: the centers of the first and last pixel are half a pixel within -1 and 1.
         return add("MULTIPLY", add("ADD", add("ADD", index, index), self._parameter(name)), self._parameter(name))
+
+    def _pixel(self, dy: int, dx: int) -> _Value:
+        """The pixel `dy` rows below and `dx` columns to the right."""
+        if dy == dx == 0:
+            return _Value(False, tuple(self._graph.add("INPUT", value=c) for c in range(3)))
+        key = distance_key(dy, dx)
+        return _Value(False, tuple(self._graph.add("TAP", value=(key, c)) for c in range(3)))
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
@@ -425,6 +438,8 @@ class _Translator:
                 return self._select(node, self._value(test), self._value(body), self._value(other))
             case ast.Call():
                 return self._call(node)
+            case ast.Subscript(value=ast.Name(id=name), slice=index) if self._is_image(name):
+                return self._neighbor(node, index)
             case ast.Subscript(value=value, slice=index):
                 return self._channel(node, self._value(value), index)
         self._refuse_kind(node)
@@ -445,6 +460,8 @@ class _Translator:
         if dotted is None:
             self._definition.refuse(node, "attributes have no meaning here: channels are pixel[0], pixel[1], pixel[2]")
         name = ".".join(dotted)
+        if self._is_image(dotted[0]):
+            self._definition.refuse(node, f"{name} is an image: its pixels are {name}[dy, dx], this one {name}[0, 0]")
         if dotted[0] in self._names:
             self._definition.refuse(node, f"{name}: numbers have no attributes; channels are pixel[0], ...")
         if name in self._definition.constants:
@@ -541,6 +558,23 @@ class _Translator:
                 self._definition.refuse(node, f"{meaning} of one number: give it a pixel, or several numbers")
             values = [_Value(values[0].is_truth, (item,)) for item in values[0].nodes]
         return self._fold(node, {"min": "MINIMUM", "max": "MAXIMUM", "sum": "ADD"}[meaning], values)
+
+    def _is_image(self, name: str) -> bool:
+        return name == self._image and name not in self._names
+
+    def _neighbor(self, node: ast.AST, index: ast.expr) -> _Value:
+        """image[dy, dx]."""
+        radius = self._definition.radius
+        try:
+            place = ast.literal_eval(index)
+        except ValueError:
+            place = None
+        is_pair = isinstance(place, tuple) and len(place) == 2 and all(type(number) is int for number in place)
+        if not is_pair or max(map(abs, place)) > radius:
+            self._definition.refuse(
+                node, f"a pixel is {self._image}[dy, dx] of two whole numbers from {-radius} to {radius}, the radius"
+            )
+        return self._pixel(*place)
 
     def _channel(self, node: ast.AST, value: _Value, index: ast.expr) -> _Value:
         try:

@@ -312,11 +312,16 @@ class Plan(PlanState):
     ) -> None:
         """Runs a pixel function on values scaled to [0, 1]; its results saturate, unless images are normalized.
 
+        One that reads neighbors begins a new pass. Beyond its edges the image is mirrored (`Border.REFLECT`).
+
         Args:
             numbers: (N, K) its parameters.
             keys: (N, 2) of its noise.
         """
-        self._choose(where)
+        chosen = self._choose(where)
+        if function.reads_neighbors:
+            self._table.begin_pass(chosen, "a function reads neighboring pixels")
+            self._table.current["border_before"][self._table.index(chosen)] = Border.REFLECT
         limit = -1.0 if self._normalized else self.limit
         table = self._table.add_function(function)
         self.append(operations.pixel_function(limit, function, table, numbers, keys), where)

@@ -55,6 +55,7 @@ class PixelFunction:
         number: 64 bits that tell functions apart; not 0.
         mixes_channels: an output channel depends on other input channels.
         is_positional: the result depends on the pixel's position.
+        reads_neighbors: it reads other pixels of the image, so it needs a pass that copies the finished image so far.
         keeps_gray: three equal channels stay equal, so the function also acts on one channel alone.
         words: the instructions, of 32 bits each.
         source: a C++ function, `name`, for kernels/core/pixel_function.h.
@@ -63,6 +64,7 @@ class PixelFunction:
     number: int
     mixes_channels: bool
     is_positional: bool
+    reads_neighbors: bool
     keeps_gray: bool
     words: bytes
     source: str

@@ -26,6 +26,8 @@ enum class Instruction : uint32 {
     ROW,
     COLUMN,
     NORMALS,  // three standard normal draws, one per channel, in registers to, a, b; the second word numbers the call
+    TAP,      // a pixel of the source, in registers to, a, b; the second word has its distance: rows below, and columns
+              // to the right, of 16 bits each
     SELECT,   // a ? b : c, c in the second word
 #define UNARY(name, ...) name,
 #define BINARY(name, ...) name,
@@ -70,10 +72,31 @@ DEVICE void run_NORMALS(const Op& op, Place at, uint32 call, float* red, float* 
     standard_normals(b.first, blue);
 }
 
+// v = the pixels of the source dy rows below a block's and dx columns to the right, under the border. Only passes that
+// copy the whole image read them, so positions in the source are those in the image.
+template <class T>
+DEVICE void load_tap(const Sample& sample, Place at, int dy, int dx, float (*v)[PIXELS]) {
+    const int y = at.y + dy, x = at.x + dx;
+    if (y >= sample.y.inner_low && y < sample.y.inner_high && x >= sample.x.inner_low &&
+        x + PIXELS <= sample.x.inner_high)
+        unpack(row_of<T>(sample, y) + 3 * int64(x - sample.x.held_low), v);
+    else
+        for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = load_bordered<T>(sample, y, x + p, c);
+}
+
 // Functions see black as 0 and white as 1.
 DEVICE Number load_input(const Op& op, const PixelBlock& v, int c, int p) { return load_vec(&v[c][p]) * op.per_white; }
 DEVICE void store_result(const Op& op, PixelBlock& v, int c, int p, Number value) {
     store(&v[c][p], op.limit < 0.0f ? value : saturate(value, 1.0f) * op.limit);
+}
+
+DEVICE void run_TAP(const Op& op, const Sample& sample, Place at, int dy, int dx, float (*v)[PIXELS]) {
+    if (is<SourceTypes>(sample.source_type, UINT8))
+        load_tap<uint8>(sample, at, dy, dx, v);
+    else
+        load_tap<float>(sample, at, dy, dx, v);
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < PIXELS; p += VEC_LANES) store(&v[c][p], load_vec(&v[c][p]) * op.per_white);
 }
 
 #if !defined(CUAUG_COMPILED_FUNCTION)  // a program of cuaug/devices/cpu_functions.py
@@ -92,7 +115,8 @@ DEVICE Vec<T> load_register(const float* values) {
 DEVICE void fill_register(float* to, float value) { FOR_PIXELS(p) to[p] = value; }
 
 // Runs instructions of two words each: code, then to, a and b of 8 bits from the second byte on.
-NEVER_INLINE PixelValues interpret(const Op& op, const float* words, Place at, PixelValues values) {
+NEVER_INLINE PixelValues interpret(const Op& op, const Sample& sample, const float* words, Place at,
+                                   PixelValues values) {
     float registers[REGISTERS][PIXELS] CACHE_ALIGNED;
     for (int c = 0; c < 3; ++c)
         for (int p = 0; p < PIXELS; p += VEC_LANES) store(&registers[c][p], load_input(op, values.v, c, p));
@@ -117,6 +141,13 @@ NEVER_INLINE PixelValues interpret(const Op& op, const float* words, Place at, P
                 for (int p = 0; p < PIXELS; p += VEC_LANES) store(to + p, run_COLUMN(at, p));
                 break;
             case Instruction::NORMALS: run_NORMALS(op, at, float_bits(words[1]), to, a, b); break;
+            case Instruction::TAP: {
+                const uint32 distance = float_bits(words[1]);
+                float taps[3][PIXELS];
+                run_TAP(op, sample, at, (int(distance) << 16) >> 16, int(distance) >> 16, taps);
+                for (int p = 0; p < PIXELS; ++p) to[p] = taps[0][p], a[p] = taps[1][p], b[p] = taps[2][p];
+                break;
+            }
             case Instruction::SELECT: {
                 const float* const c = registers[float_bits(words[1])];
                 for (int p = 0; p < PIXELS; p += VEC_LANES)
@@ -145,19 +176,20 @@ NEVER_INLINE PixelValues interpret(const Op& op, const float* words, Place at, P
 #include "pixel_functions.h"  // made by cuaug/devices/nvrtc.py: run_compiled, for the functions of a chain
 #endif
 
-DEVICE void run_pixel_function(const Op& op, const float* tables, Place at, PixelBlock& v) {
+DEVICE void run_pixel_function(const Op& op, const Sample& sample, const float* tables, Place at, PixelBlock& v) {
 #if defined(CUAUG_PIXEL_FUNCTIONS)
-    run_compiled(op, at, v);
+    run_compiled(op, sample, at, v);
 #else
 #if !defined(__CUDACC__)
     if (op.function != 0) {
-        reinterpret_cast<void (*)(const Op*, const Place*, float (*)[PIXELS])>(uintptr_t(op.function))(&op, &at, v);
+        typedef void Compiled(const Op*, const Sample*, const Place*, float (*)[PIXELS]);
+        reinterpret_cast<Compiled*>(uintptr_t(op.function))(&op, &sample, &at, v);
         return;
     }
 #endif
     PixelValues values;
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) values.v[c][p] = v[c][p];
-    values = interpret(op, tables + op.table, at, values);
+    values = interpret(op, sample, tables + op.table, at, values);
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = values.v[c][p];
 #endif
 }

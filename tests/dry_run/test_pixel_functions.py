@@ -19,12 +19,18 @@ def vignette(pixel, x, y, strength):
     return pixel * (1 - strength * (x * x + y * y))
 
 
+@cuaug.op(radius=1)
+def sharpened(image):
+    return 2 * image[0, 0] - (image[-1, 0] + image[1, 0] + image[0, -1] + image[0, 1]) / 4
+
+
 def test_loaders_on_both_pipelines_give_the_same_pixels(loader_on, image_files):
     """The CPU's loader runs compiled code from some batch on, where there is a compiler."""
     chain = [
         T.RandomResizedCrop(24),
         vignette(strength=cuaug.uniform(0, 1), p=0.5),
         T.RandomHorizontalFlip(),
+        sharpened(p=0.5),
         grainy(amount=cuaug.choice([0.0, 0.1])),
         T.Normalize([0.5] * 3, [0.2] * 3),
     ]

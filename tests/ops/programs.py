@@ -25,13 +25,13 @@ def make_function(source: str, name: str = "program", **outer: Any) -> Callable[
     return names[name]
 
 
-def make_operation(source: str, name: str = "program", **values: Any) -> Any:
-    return ops.op(make_function(source, name))(**values)
+def make_operation(source: str, name: str = "program", *, radius: int = 0, **values: Any) -> Any:
+    return ops.op(radius=radius)(make_function(source, name))(**values)
 
 
-def random_program(choices: random.Random) -> str:
-    """A function of HEAD: some assignments, and a result."""
-    writer = _Writer(choices)
+def random_program(choices: random.Random, radius: int = 0) -> str:
+    """A function of HEAD: some assignments, and a result. With a radius, `pixel` is an image."""
+    writer = _Writer(choices, radius)
     lines = [HEAD]
     for number in range(choices.randint(0, 3)):
         count = choices.choice((1, 3))
@@ -54,9 +54,11 @@ def random_program(choices: random.Random) -> str:
 class _Writer:
     """Writes expressions of `count` numbers, 1 or 3."""
 
-    def __init__(self, choices: random.Random) -> None:
+    def __init__(self, choices: random.Random, radius: int) -> None:
         self._choices = choices
-        self.names = [("pixel", 3), ("triple", 3), ("number", 1), ("x", 1), ("y", 1)]
+        self.names = [("triple", 3), ("number", 1), ("x", 1), ("y", 1)]
+        distances = [(choices.randint(-radius, radius), choices.randint(-radius, radius)) for _ in range(4)]
+        self.names += [(f"pixel[{dy}, {dx}]", 3) for dy, dx in distances] if radius else [("pixel", 3)]
         self.names += [("row", 1), ("column", 1), ("height", 1), ("width", 1)]
 
     def number(self, depth: int, count: int) -> str:

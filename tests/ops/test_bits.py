@@ -54,12 +54,12 @@ def images(choices: random.Random, kind: Any) -> np.ndarray:
     return image
 
 
-@given(st.randoms(use_true_random=False), st.sampled_from([np.uint8, np.float32]), st.booleans())
-def test_the_interpreter_gives_the_bits_of_numpy(choices, kind, normalized):
-    source = random_program(choices)
+@given(st.randoms(use_true_random=False), st.sampled_from([np.uint8, np.float32]), st.booleans(), st.integers(0, 2))
+def test_the_interpreter_gives_the_bits_of_numpy(choices, kind, normalized, radius):
+    source = random_program(choices, radius)
     image = images(choices, kind)
     normalized = normalized and kind == np.float32
-    operation = make_operation(source, number=NUMBER, triple=TRIPLE)
+    operation = make_operation(source, radius=radius, number=NUMBER, triple=TRIPLE)
     want = expected(source, image, normalized)
     # uint8 results are floats until they are stored: `to_float` would scale them.
     for isa in (name for name, number in ISAS.items() if number <= BEST_ISA):
@@ -71,10 +71,12 @@ def test_the_interpreter_gives_the_bits_of_numpy(choices, kind, normalized):
 
 
 def operations_of(count: int, seed: int) -> list[tuple[str, Any]]:
-    """Random programs and their operations."""
+    """Random programs and their operations; every third one reads neighbors."""
     choices = random.Random(seed)
-    sources = [random_program(choices) for _ in range(count)]
-    return [(source, make_operation(source, number=NUMBER, triple=TRIPLE)) for source in sources]
+    programs = [(2 if i % 3 == 2 else 0, random_program(choices, 2 if i % 3 == 2 else 0)) for i in range(count)]
+    return [
+        (source, make_operation(source, radius=radius, number=NUMBER, triple=TRIPLE)) for radius, source in programs
+    ]
 
 
 @pytest.mark.slow
@@ -106,8 +108,8 @@ def compile_together(functions: list[PixelFunction], isa: str, folder: Path) -> 
         pytest.skip("no C++ compiler")
     sources = "\n".join(
         f'{function.source}\nextern "C" __attribute__((visibility("default"))) void call_{function.number:x}('
-        f"const Op* op, const Place* at, float (*v)[PIXELS]) {{\n"
-        f"    {function.name}(*op, *at, *reinterpret_cast<PixelBlock*>(v));\n}}"
+        f"const Op* op, const Sample* sample, const Place* at, float (*v)[PIXELS]) {{\n"
+        f"    {function.name}(*op, *sample, *at, *reinterpret_cast<PixelBlock*>(v));\n}}"
         for function in functions
     )
     text = cpu_functions._PROGRAM.format(source=sources, name=functions[0].name)

@@ -44,6 +44,11 @@ def grainy(pixel, amount):
     return pixel + amount * ops.noise()
 
 
+@ops.op(radius=1)
+def sharpened(image):
+    return 2 * image[0, 0] - (image[-1, 0] + image[1, 0] + image[0, -1] + image[0, 1]) / 4
+
+
 # --- the CPU ----------------------------------------------------------------------------------------------------------
 
 
@@ -183,12 +188,13 @@ def test_a_chains_kernel_gives_the_bits_of_the_interpreter(tmp_path, monkeypatch
         T.RandomResizedCrop(24),
         vignette(strength=ops.uniform(0, 1), p=0.5),
         grainy(amount=0.1),
+        sharpened(),
         T.RandomVerticalFlip(),
         NORMALIZE,
     ]
     batch = [np.random.default_rng(i).integers(0, 256, (35, 40, 3), dtype=np.uint8) for i in range(4)]
     compare(plan_of(chain, 35, 40, 4), batch, 3, None)
-    assert builds.functions == [2, 0]
+    assert builds.functions == [3, 3, 0]
 
 
 def test_the_full_kernel_interprets(monkeypatch, tmp_path):

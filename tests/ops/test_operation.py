@@ -44,6 +44,12 @@ def grainy(pixel, amount=0.1):
     return pixel + amount * noise()
 
 
+@cuaug.op(radius=1)
+def sharpened(image, amount=1.0):
+    around = (image[-1, 0] + image[1, 0] + image[0, -1] + image[0, 1]) / 4
+    return image[0, 0] + amount * (image[0, 0] - around)
+
+
 @cuaug.op
 def tinted(pixel, gains):
     return pixel * gains
@@ -83,6 +89,45 @@ def test_launches():
     assert "256 images: 1 launch" in text and "scaled                  pixel operations" in text
     assert "2 launches" in T.Compose([T.Resize(20), place(), crop, late]).explain()
     assert "1 launch\n" in T.Compose([T.Resize(20), crop, place(), scaled(factor=2), late]).explain()
+
+
+def sharp(images: torch.Tensor) -> torch.Tensor:
+    padded = torch.nn.functional.pad(images, (1, 1, 1, 1), mode="reflect")
+    around = padded[..., :-2, 1:-1] + padded[..., 2:, 1:-1] + padded[..., 1:-1, :-2] + padded[..., 1:-1, 2:]
+    return (2 * images - around / 4).clamp(0, 1)
+
+
+def test_neighbors():
+    assert torch.allclose(sharpened()(FLOATS), sharp(FLOATS), atol=1e-6)
+    levels = (sharp(IMAGES.double() / 255) * 255).round()
+    assert (sharpened()(IMAGES) - levels).abs().max() <= 1
+    gray, many = FLOATS[:, :1], FLOATS.reshape(2, 9, 20, 31)
+    assert torch.allclose(sharpened()(gray), sharp(gray), atol=1e-6)
+    assert torch.allclose(sharpened()(many), sharp(many), atol=1e-6)
+    assert torch.equal(sharpened()(torch.full((3, 1, 1), 0.5)), torch.full((3, 1, 1), 0.5))
+
+
+def test_neighbors_are_those_of_the_finished_image():
+    """The pixels of the image so far, whatever came before; and what follows does not mix in."""
+    before = [T.CenterCrop((12, 24)), T.RandomRot90((1, 1), p=1.0), T.RandomHorizontalFlip(1.0)]
+    crop = T.CenterCrop((12, 24))(FLOATS)
+    want = sharp(crop.rot90(1, (-2, -1)).flip(-1) * 0.8)
+    after = [sharpened(), scaled(factor=0.5), T.RandomVerticalFlip(1.0)]
+    chain = T.Compose([*before, scaled(factor=0.8), *after])
+    assert torch.allclose(chain(FLOATS), (want * 0.5).flip(-2), atol=1e-6)
+    twice = T.Compose([sharpened(), sharpened()])
+    assert torch.allclose(twice(FLOATS), sharp(sharp(FLOATS)), atol=1e-5)
+    assert "a function reads neighboring pixels" in chain.explain()
+
+
+def test_neighbors_of_some_samples():
+    torch.manual_seed(0)
+    chain = T.Compose([T.RandomApply([scaled(factor=0.5)]), sharpened(p=0.5), T.ToDtype(torch.float32, scale=True)])
+    got, params = chain.trace(IMAGES)
+    for image, steps, result in zip(IMAGES, params, got, strict=True):
+        names = [step["transform"] for step in steps]
+        want = image / 255 * (0.5 if "scaled" in names else 1.0)
+        assert torch.allclose(result, sharp(want) if "sharpened" in names else want, atol=1e-6)
 
 
 def test_each_sample_draws():

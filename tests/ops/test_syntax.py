@@ -206,11 +206,36 @@ def test_names_cannot_inject_source():
     operation = make_operation(source, "größe")
     text = operation._function.source
     words = set(re.findall(r"\b[^\W\d]\w*", text))
-    allowed = {"DEVICE", "void", "const", "Op", "op", "Place", "at", "PixelBlock", "v", "for", "int", "p", "PIXELS"}
-    allowed |= {"VEC_LANES", "Number", "auto", "load_input", "splat", "a", "run_MULTIPLY", "store_result"}
+    known = "DEVICE void const Op op Sample sample Place at PixelBlock v for int p PIXELS VEC_LANES Number auto a"
+    allowed = {*re.findall(r"\w+", known), "load_input", "splat", "run_MULTIPLY", "store_result"}
     numbered = re.compile(r"t\d+|pixel_function_[0-9a-f]{16}")
     assert words <= allowed | set(filter(numbered.fullmatch, words))
     assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("image", r"image is an image: its pixels are image\[dy, dx\], this one image\[0, 0\]"),
+        ("image[0]", r"a pixel is image\[dy, dx\] of two whole numbers from -2 to 2, the radius"),
+        ("image[0, 3]", "from -2 to 2, the radius"),
+        ("image[-3, 0]", "from -2 to 2, the radius"),
+        ("image[0, 1.5]", "from -2 to 2, the radius"),
+        ("image[0, True]", "from -2 to 2, the radius"),
+        ("image[0, x]", "from -2 to 2, the radius"),
+        ("image[0:1, 0]", "from -2 to 2, the radius"),
+        ("image[0, 0][3]", "an index is a channel of a pixel"),
+    ],
+)
+def test_pixels_of_an_image_that_are_refused(expression, problem):
+    with pytest.raises(TransformError, match=problem):
+        make_operation(f"def f(image, x):\n    return {expression}\n", "f", radius=2)
+
+
+@pytest.mark.parametrize("radius", [-1, 9, 1.5, None])
+def test_a_radius_that_is_refused(radius):
+    with pytest.raises(TransformError, match=r"^radius must be an integer"):
+        cuaug.op(radius=radius)
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, "0", None, (1, 2), [[1, 2, 3]], 1e39, True])

@@ -143,6 +143,7 @@ class _Functions:
 
         self.noise, self._power, self._split, self._channels = noise, power, split, channels
         self._number, self._where, self._channel = as_float32, np.where, lambda value, c: value[..., [c]]
+        self._tap = _tap
         self._floored = lambda a, b: np.floor(a / b)
         self._modulo = lambda a, b: a - np.floor(a / b) * b
         self.exp, self.log, self.sin, self.cos = exp, log, sin, cos
@@ -150,6 +151,14 @@ class _Functions:
         self.min, self.max = lambda *v: fold(minimum, v), lambda *v: fold(maximum, v)
         self.sum = lambda value: fold(np.add, (value,))
         self.clamp = lambda value, low, high: minimum(maximum(value, low), high)
+
+
+def _tap(image: np.ndarray, distance: tuple[int, int]) -> np.ndarray:
+    """The image shifted, so that each pixel is the one dy rows below and dx columns to the right."""
+    (dy, dx), (height, width) = distance, image.shape[:2]
+    margin = max(abs(dy), abs(dx))
+    padded = np.pad(image, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
+    return padded[margin + dy : margin + dy + height, margin + dx : margin + dx + width]
 
 
 def _normal(word0: np.ndarray, word1: np.ndarray) -> np.ndarray:
@@ -166,6 +175,8 @@ class _OnArrays(ast.NodeTransformer):
         return _call("_number", node)  # math.pi
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if isinstance(node.slice, ast.Tuple):
+            return _call("_tap", node.value, node.slice)
         return _call("_channel", self.visit(node.value), node.slice)
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:

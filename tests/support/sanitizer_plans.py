@@ -28,6 +28,9 @@ PIXEL_FUNCTIONS = [
         "max(sin(floor(-pixel)), min(cos(y), noise()))",
     )
 ]
+PIXEL_FUNCTIONS.append(
+    make_operation("def program(image):\n    return image[-2, 1] + image[2, -2] - image[0, 1]\n", radius=2)
+)
 TILES = (None, (7, 13), (8, 64))
 SIZES = ((1, 1), (1, 9), (13, 2), (31, 45), (40, 131))
 BYTES = {Type.UINT8: 1, Type.FLOAT16: 2, Type.BFLOAT16: 2, Type.FLOAT32: 4}
