@@ -118,17 +118,19 @@ def compile(
         raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}") from error
 
 
-def cached(arch: int | str, defines: Sequence[str] = (), program: str = "augment") -> bytes:
+def cached(
+    arch: int | str, defines: Sequence[str] = (), program: str = "augment", functions: Sequence[PixelFunction] = ()
+) -> bytes:
     """The code of `compile`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
 
     Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
     sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
     have written is not loaded (cuaug/_runtime/disk.py).
     """
-    code = read_cached(arch, defines, program)
+    code = read_cached(arch, defines, program, functions)
     if code is None:
-        code, _ = compile(arch, defines, program)
-        write_cached(arch, defines, code, program)
+        code, _ = compile(arch, defines, program, functions)
+        write_cached(arch, defines, code, program, functions)
     return code
 
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "cuaug": ("Loading and decoding", "cuaug"),
     "transforms": ("Transforms", "cuaug.transforms"),
+    "ops": ("Pixel functions", "cuaug.ops"),
     "functional": ("Functions", "cuaug.functional"),
     "sources": ("Sources", "cuaug.sources"),
     "targets": ("Targets", "cuaug.targets"),
@@ -28,10 +29,11 @@ PACKAGES = {
     "prepare": ("Preparing JPEGs", "cuaug.commands.prepare"),
 }
 #: Modules among the names of `cuaug`: each has a page of its own.
-MODULES = {"cache", "functional", "prepare", "ray", "sources", "transforms"}
+MODULES = {"cache", "functional", "ops", "prepare", "ray", "sources", "transforms"}
 _GROUPS = (
     ("Loading", ["Loader", "Batch", "DecodeOptions", "collate", "show"]),
     ("Decoding without a loader", ["decode"]),
+    ("Operations of your own", ["op", "uniform", "normal", "choice"]),
     ("Samplers", ["ShardSampler", "WeightedSampler"]),
     ("Caches", ["DecodedCache", "EncodedCache"]),
 )

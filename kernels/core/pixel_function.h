@@ -100,7 +100,7 @@ DEVICE void run_TAP(const Op& op, const Sample& sample, Place at, int dy, int dx
 }
 
 #if !defined(CUAUG_COMPILED_FUNCTION)  // a program of cuaug/devices/cpu_functions.py
-// Registers of the interpreter; a function that needs more is refused (cuaug/ops/instructions.py).
+// Registers of the interpreter; a function that needs more is refused (cuaug/ops/generation.py).
 constexpr int REGISTERS = 48;
 
 struct PixelValues {
