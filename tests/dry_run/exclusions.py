@@ -27,6 +27,7 @@ EXCLUDED = {
     "tests/cuda/test_loader.py::test_kernels_for_the_chain": "compiles kernels",
     "tests/cuda/test_loader.py::test_memory_of_giant_images_is_freed": MEMORY,
     "tests/cuda/test_loader.py::test_reserved_memory_is_flat_over_epochs": MEMORY,
+    "tests/cuda/test_pixel_functions.py": "compares CUDA kernels with the CPU build, which replaces them here",
     "tests/cuda/test_processes.py": PROGRAMS,
     "tests/loader/test_arguments.py": LONG,
     "tests/loader/test_migration_hints.py": LONG,
