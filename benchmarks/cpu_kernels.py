@@ -6,7 +6,7 @@ into reused memory as cuaug does; and the common (image / 255 - mean) / std in N
 of the time. For cuaug three more figures are printed: bytes per second, of the crop it reads and the tensor it writes;
 that rate as a fraction of a copy's in the same turn; and its speed as a multiple of OpenCV's fastest way.
 
-It also times a batch's memory, fresh from the system and reused: the reason for cuaug/pipeline/buffer_pool.py.
+It also times a batch's memory, fresh from the system and reused: the reason for cuaug/pipeline/pipeline.py.
 
     python benchmarks/cpu_kernels.py --out benchmarks/results/cpu_kernels.json
 """
@@ -23,7 +23,7 @@ from report import circumstances, parse, print_spreads, spread, take_turns, writ
 
 from cuaug._runtime.native import BEST_ISA, ISAS
 from cuaug.devices import CpuExecutor
-from cuaug.pipeline.buffer_pool import BufferPool
+from cuaug.pipeline.pipeline import BufferPool
 from cuaug.plan import Plan
 
 TOP, LEFT, HEIGHT, WIDTH, SIZE = 50, 60, 262, 350, 224

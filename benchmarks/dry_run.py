@@ -20,7 +20,7 @@ import report
 from peers.dali import DaliOnGpu
 
 from cuaug.devices import specialize
-from cuaug.devices.kernel_loading import kernels
+from cuaug.devices.nvrtc import kernels
 from tests.support.fake_gpu import BANNER, install
 
 

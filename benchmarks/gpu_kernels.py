@@ -30,7 +30,7 @@ from report import gpu_circumstances, write_json
 
 from cuaug import transforms as T
 from cuaug.devices import cuda, specialize
-from cuaug.interop import dtype_of
+from cuaug.images.interop import dtype_of
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 

@@ -40,11 +40,11 @@ from cuaug import transforms as T
 from cuaug._runtime.native import library
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.pipeline import job
-from cuaug.pipeline.cuda_decoding import BatchDecoding
+from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
+from cuaug.pipeline.cuda.staging import StagedBatch
 from cuaug.pipeline.native_work import FileReads
 from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
-from cuaug.pipeline.staging import StagedBatch
 from cuaug.pipeline.thread_pool import NativeWork
 from tests.support.fake_cuda import FakeTorch, replace_cuda
 

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from cuaug import cache, functional, ray, sources, transforms
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
+    from cuaug.codec.decode_options import DecodeOptions
     from cuaug.commands import prepare
-    from cuaug.decode_options import DecodeOptions
     from cuaug.decoding import decode
     from cuaug.drawing import show
     from cuaug.loader import Loader
@@ -98,7 +98,7 @@ _MODULES = {
 }
 _MODULE_OF = {
     "Batch": "cuaug.batch",
-    "DecodeOptions": "cuaug.decode_options",
+    "DecodeOptions": "cuaug.codec.decode_options",
     "DecodedCache": "cuaug.cache",
     "EncodedCache": "cuaug.cache",
     "Loader": "cuaug.loader",

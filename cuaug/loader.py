@@ -11,33 +11,29 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import torch
 
-from cuaug._runtime.distributed import check_rank, own_rank
-from cuaug._runtime.rank_agreement import RankAgreement
-from cuaug.arguments import flag, function, integer, one_of, seconds, thread_count
+from cuaug._runtime.arguments import flag, function, integer, one_of, seconds, thread_count
+from cuaug._runtime.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
+from cuaug._runtime.ranks import RankAgreement, check_rank, own_rank
 from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
-from cuaug.dataloader_attributes import DataLoaderAttributes
-from cuaug.decode_options import DecodeOptions, open_options
-from cuaug.device import resolve_device, resolve_labels_device, resolve_placement
+from cuaug.codec.decode_options import DecodeOptions, open_options
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
-from cuaug.interop import type_of
-from cuaug.labels import LabelDtypes, collate
-from cuaug.migration_hints import LOADER_ARGUMENTS, suggest_arguments
-from cuaug.pipeline.clips import check_clip_options
-from cuaug.pipeline.config import BatchConfig, choose
-from cuaug.pipeline.cpu import CpuPipeline
-from cuaug.pipeline.failures import Failures, OnError
-from cuaug.pipeline.iteration import take_batches
+from cuaug.images.interop import type_of
+from cuaug.pipeline.clip_reader import check_clip_options
+from cuaug.pipeline.config import BatchConfig, choose, open_stream
+from cuaug.pipeline.cpu_job import CpuPipeline
+from cuaug.pipeline.iteration import Failures, OnError, take_batches
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.reader import Reader
-from cuaug.pipeline.streams import open_stream
+from cuaug.pipeline.resolve_device import resolve_device, resolve_labels_device, resolve_placement
 from cuaug.plan import Layout
-from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder, Stats
-from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, Steps, open_sampler, open_seed
-from cuaug.sampling.clips import ClipSampler
-from cuaug.sources import open_source, optional_method
+from cuaug.profiling.timeline import Profile
+from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, SamplerView, Steps, open_sampler, open_seed
+from cuaug.sampling.clip_sampler import ClipSampler
+from cuaug.sources import FromDataset, Source, open_source, optional_method
 from cuaug.sources.open import Loadable
+from cuaug.targets.collate import LabelDtypes, collate
 from cuaug.transforms import Compose, Transform
 from cuaug.transforms.base import BatchFunction
 
@@ -45,7 +41,76 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch.utils.data import Sampler
 
-__all__ = ["Loader"]
+__all__ = ["DataLoaderAttributes", "Loader"]
+
+
+class DataLoaderAttributes:
+    """Base class of `Loader`: DataLoader's names for what it has, and hints for names that it lacks."""
+
+    source: Source
+    batch_size: int
+    last_batch: str
+    threads: int
+    _sampler: Order
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        raise NotImplementedError
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the class folders in label order; None where the source has none."""
+        return getattr(self.source, "classes", None)
+
+    @property
+    def class_to_idx(self) -> dict[str, int] | None:
+        """The label of each class, as in torchvision's ImageFolder; None where the source has no classes."""
+        return None if self.classes is None else {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def dataset(self) -> Any:
+        """The Dataset that the Loader was given; for all other data its source. Its items have no transforms."""
+        return self.source.dataset if isinstance(self.source, FromDataset) else self.source
+
+    @property
+    def num_workers(self) -> int:
+        """The number of worker threads."""
+        return self.threads
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether an incomplete last batch is left out."""
+        return self.last_batch == "drop"
+
+    @property
+    def pin_memory(self) -> bool:
+        """False: batches are on the loader's device, so no caller copies them there."""
+        return False
+
+    @property
+    def sampler(self) -> SamplerView:
+        """A DataLoader-like sampler: trainers set the epoch on it."""
+        return SamplerView(len(self._sampler), 1, self.set_epoch)
+
+    @property
+    def batch_sampler(self) -> SamplerView:
+        """A DataLoader-like batch sampler: trainers that find `sampler` expect both."""
+        return SamplerView(len(self), self.batch_size, self.set_epoch)
+
+    if not TYPE_CHECKING:  # type checkers shall refuse both
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": {LOADER_ATTRIBUTES[name]}" if name in LOADER_ATTRIBUTES else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+        def __getitem__(self, index: Any) -> Any:
+            raise TypeError(
+                "a Loader makes batches and has no items: iterate over it, without a DataLoader around it; its samples "
+                "are loader.source.read(i)"
+            )
+
 
 log = logging.getLogger("cuaug")
 
@@ -356,7 +421,7 @@ class Loader(DataLoaderAttributes):
             if config.video_decoder == "nvdec":
                 raise ArgumentError("video_decoder='nvdec' needs device='cuda': on the CPU FFmpeg decodes videos")
             return CpuPipeline(config, self._recorder, self.threads)
-        from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
+        from cuaug.pipeline.cuda.cuda_job import CudaPipeline  # imports CuPy, only where a GPU is used
 
         return CudaPipeline(config, self._recorder, self.threads, self.device)
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 import pytest
 
 import cuaug
+from cuaug._runtime.migration_hints import FUNCTIONS
 from cuaug.sampling import Order
-from cuaug.transforms.migration_hints import FUNCTIONS
 
 MODULES = sorted(
     name

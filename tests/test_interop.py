@@ -16,10 +16,10 @@ from PIL import Image
 
 import cuaug
 from cuaug import functional as F
-from cuaug import interop
 from cuaug import transforms as T
 from cuaug._runtime.huge_pages import empty
 from cuaug._runtime.native import BEST_ISA
+from cuaug.images import interop
 
 H, W = 9, 12
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, H, W, 3), dtype=np.uint8)

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 import cuaug
-from cuaug import interop
 from cuaug import transforms as T
-from cuaug.apply import run_plan
+from cuaug.images import interop
+from cuaug.transforms.execute import run_plan
 from tests.test_interop import CROP, FLOATS, PIXELS, H, W, cropped
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cuaug.commands.parser import make_parser
+from cuaug.commands.cli import make_parser
 from tests.support.page_setups import ELSEWHERE
 from tests.support.pages import LANGUAGES, Block, code_blocks, commands
 

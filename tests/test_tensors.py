@@ -11,7 +11,7 @@ import torch
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.image_types import tensor_fault
+from cuaug.images.image_types import tensor_fault
 from cuaug.sources import FromDataset, FromIterable
 
 with warnings.catch_warnings():

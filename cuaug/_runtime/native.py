@@ -20,7 +20,27 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["BEST_ISA", "BYTES_DATA_OFFSET", "ISAS", "KERNEL_DIRECTORY", "address", "data_address", "library"]
+__all__ = [
+    "BEST_ISA",
+    "BYTES_DATA_OFFSET",
+    "ISAS",
+    "KERNEL_DIRECTORY",
+    "address",
+    "data_address",
+    "libc",
+    "library",
+    "release_freed_memory",
+]
+
+#: `ctypes.get_errno()` returns the error number of its calls.
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def release_freed_memory() -> None:
+    """Returns freed memory to the system; glibc would keep it in an arena per thread."""
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(ctypes.c_size_t(0))
+
 
 #: Instruction sets, as the library numbers them.
 ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}

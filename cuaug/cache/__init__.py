@@ -28,12 +28,11 @@ memory.py         `MemoryStore`: decoded pixels in this process's memory
 
 from __future__ import annotations
 
-from cuaug.cache.decoded import DecodedCache
-from cuaug.cache.device import DeviceImage
+from cuaug.cache.cache_limits import CacheStats
+from cuaug.cache.decoded import DecodedCache, DeviceImage
 from cuaug.cache.encoded import EncodedCache
 from cuaug.cache.estimate import SizeEstimate, estimate, shrunken_size
-from cuaug.cache.limits import CacheStats
-from cuaug.cache.open import open_cache
+from cuaug.cache.open_cache import open_cache
 
 __all__ = [
     "CacheStats",

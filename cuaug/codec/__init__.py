@@ -62,13 +62,12 @@ yuv_planes.py      copies the rows of video frames' planes that conversion to RG
 
 from __future__ import annotations
 
-from cuaug.codec._nvimgcodec import gpu_decodes, nv
+from cuaug.codec._nvimgcodec import DecoderPaths, gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
-from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
-from cuaug.codec.cuda import CpuFallback, CudaDecoder
-from cuaug.codec.decoder_paths import DecoderPaths
+from cuaug.codec.cpu_decoder import CpuDecoder, DecodeResult, thread_decoder
+from cuaug.codec.cuda_decoder import CpuFallback, CudaDecoder
 from cuaug.codec.device_jpegs import DeviceJpegs, DevicePlan, Places, ResidentJpeg, memory_bound, resident_table
-from cuaug.codec.exif import Region
+from cuaug.codec.formats.loss import pil_to_rgb8
 from cuaug.codec.image import (
     DecodedImage,
     EncodedImage,
@@ -80,14 +79,11 @@ from cuaug.codec.image import (
     read_jpeg_headers,
     read_other_header,
 )
-from cuaug.codec.jpeg_crop import SPARE_BYTES
-from cuaug.codec.jpeg_index import JpegIndex
-from cuaug.codec.loss import pil_to_rgb8
+from cuaug.codec.jpeg_index import SPARE_BYTES, JpegIndex
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog, split_lines
-from cuaug.codec.multichannel import MultiChannelImage
-from cuaug.codec.picture import PICTURE_MODES, read_picture
-from cuaug.codec.sniff import MAX_FULL_SCANS, MAX_SCANS, file_format
+from cuaug.codec.picture import PICTURE_MODES, MultiChannelImage, read_picture
+from cuaug.codec.sniff import MAX_FULL_SCANS, MAX_SCANS, Region, file_format
 
 __all__ = [
     "MAX_FULL_SCANS",

@@ -10,18 +10,19 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from PIL import Image
 
 from cuaug._runtime.fork import hold_during_fork, renew_after_fork
-from cuaug._runtime.libc import libc
-from cuaug.codec.decoder_paths import DecoderPaths
+from cuaug._runtime.native import libc
 from cuaug.codec.messages import capture_stderr
 
 __all__ = [
     "PLAIN_SIZE",
+    "DecoderPaths",
     "decode_params",
     "engine_decodes",
     "gpu_decodes",
@@ -31,6 +32,39 @@ __all__ = [
     "plain_jpeg",
     "quiet_opencv",
 ]
+
+
+@dataclass(frozen=True)
+class DecoderPaths:
+    """How one decoder splits and decodes the JPEGs of a batch.
+
+    Attributes:
+        fancy_upsampling: interpolate chroma, as libjpeg does.
+        load_hint: share of JPEGs for the engine, from 0 to 1; CUDA kernels decode the rest. 0 turns the engine off.
+    """
+
+    fancy_upsampling: bool = True
+    load_hint: float = 1.0
+
+    @property
+    def options(self) -> str:
+        """The options of nvImageCodec's `Decoder`."""
+        return f":fancy_upsampling={int(self.fancy_upsampling)}"
+
+    @property
+    def jpeg_backends(self) -> list[tuple[str, float]]:
+        """(backend kind, load hint) for JPEGs: with CPU_ONLY, a JPEG that fails would silently go to the CPU."""
+        engine = [("HW_GPU_ONLY", self.load_hint)] if self.load_hint > 0 else []
+        return [*engine, ("GPU_ONLY", 1.0), ("HYBRID_CPU_GPU", 1.0)]
+
+    @property
+    def other_backends(self) -> list[tuple[str, float]]:
+        """(backend kind, load hint) for PNG and WebP, which the CPU decodes.
+
+        With CPU_ONLY alone, nvImageCodec would take the output for host memory.
+        """
+        return [("GPU_ONLY", 1.0), ("CPU_ONLY", 1.0)]
+
 
 _nvimgcodec: ModuleType | None = None
 import_lock = threading.RLock()

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from cuaug._runtime.intraop import threads_for
+from cuaug._runtime.cpus import threads_for
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.devices.lut_fusion import fuse_luts
 from cuaug.devices.output import OutputStacks, first_size_mismatch

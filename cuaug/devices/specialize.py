@@ -26,7 +26,7 @@ import torch
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.native import library
 from cuaug.devices import nvrtc, nvrtc_program
-from cuaug.devices.kernel_loading import load_functions
+from cuaug.devices.nvrtc import load_functions
 from cuaug.errors import DeviceError
 
 __all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "macros"]

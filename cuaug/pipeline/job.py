@@ -24,17 +24,16 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, SourceError, TransformError, without_frames
-from cuaug.labels import check_label, collate
 from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.native_work import FileReads, Times
-from cuaug.pipeline.pictures import PictureExecutor
-from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
+from cuaug.pipeline.planning import PictureExecutor, Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reader import UNREAD, Item
 from cuaug.pipeline.samples import Images, Samples, values_at
 from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.targets import TargetNameError
+from cuaug.targets.collate import check_label, collate
 from cuaug.targets.label_files import put_pictures
 from cuaug.transforms.execute import typed_segment
 

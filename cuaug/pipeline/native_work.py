@@ -34,8 +34,7 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.thread_pool import NativeWork
 from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.sources._file_ranges import FileRanges
+from cuaug.sources.file_bytes import FileRanges, error_reason, is_fd_limit_error, read_bytes
 
 __all__ = ["FileReads", "JpegStaging", "SampleRuns", "Times"]
 

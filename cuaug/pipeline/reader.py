@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.fork import fork_safe_lock
+from cuaug._runtime.limits import check_bytes
 from cuaug.cache import DecodedCache, DeviceImage, EncodedCache
 from cuaug.codec import (
     DecodedImage,
@@ -26,19 +27,16 @@ from cuaug.codec import (
     read_jpeg_headers,
     read_picture,
 )
-from cuaug.decode_options import DecodeOptions
+from cuaug.codec.decode_options import DecodeOptions
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
-from cuaug.limits import check_bytes
-from cuaug.pipeline.clip_reader import ClipReader
-from cuaug.pipeline.clips import EncodedClip
+from cuaug.pipeline.clip_reader import ClipReader, EncodedClip
 from cuaug.pipeline.label_reader import LabelReader
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.profiling.recorder import Clock
-from cuaug.sampling.clips import ClipSampler
+from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.sources._file_ranges import FileRanges
+from cuaug.sources.file_bytes import FileRanges, error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources.source import ReadAhead
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath

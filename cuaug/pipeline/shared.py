@@ -13,14 +13,13 @@ import numpy as np
 import torch
 
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.decode_options import DecodeOptions
+from cuaug.codec.decode_options import DecodeOptions
 from cuaug.devices import first_size_mismatch
 from cuaug.errors import TransformError
-from cuaug.pipeline.buffer_pool import SeparateBuffers
 from cuaug.pipeline.config import BatchConfig, choose
-from cuaug.pipeline.cpu import CpuPipeline
-from cuaug.pipeline.failures import OnError
-from cuaug.pipeline.pipeline import Pipeline
+from cuaug.pipeline.cpu_job import CpuPipeline
+from cuaug.pipeline.iteration import OnError
+from cuaug.pipeline.pipeline import Pipeline, SeparateBuffers
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import MAX_CHANNELS, Layout, Plan
 from cuaug.profiling.recorder import Recorder
@@ -44,7 +43,7 @@ def shared_pipeline(device: torch.device, threads: int | None, options: DecodeOp
         pipeline = CpuPipeline(config, Recorder(runtime), runtime.threads, thread_name="cuaug-decode")
         pipeline.buffer_pool = SeparateBuffers()
         return pipeline
-    from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
+    from cuaug.pipeline.cuda.cuda_job import CudaPipeline  # imports CuPy, only where a GPU is used
 
     return CudaPipeline(config, Recorder(runtime), runtime.threads, device)
 

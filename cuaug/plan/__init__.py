@@ -17,9 +17,8 @@ state.py                `PlanState`: the batch at one point of a chain
 
 from cuaug.plan import operations
 from cuaug.plan.boxes_keypoints import BOX_FORMATS, BoxesKeypoints
-from cuaug.plan.builder import Plan
+from cuaug.plan.builder import CompiledPlan, Plan
 from cuaug.plan.channels import MAX_CHANNELS, count_groups, is_rgb_or_gray
-from cuaug.plan.compiled_plan import CompiledPlan
 from cuaug.plan.layout import Border, Filter, Layout, Type
 from cuaug.plan.spatial import MAX_SIDE
 from cuaug.plan.trace import Replay, Trace, Where

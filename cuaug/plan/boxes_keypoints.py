@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug.plan import linear
-from cuaug.plan.displacement_field import DisplacementField
-from cuaug.plan.geometry import move_boxes
+from cuaug.plan import regions
+from cuaug.plan.regions import move_boxes
+from cuaug.plan.spatial import DisplacementField
 
 __all__ = ["BOX_FORMATS", "BoxesKeypoints", "mirror", "scaling", "shift", "swap"]
 
@@ -157,8 +157,8 @@ def _invert(matrices: Floats) -> Floats:
     """
     scale = np.abs(matrices[:, 2:]).max(axis=2, keepdims=True)
     matrices = matrices / np.where(scale > 0.0, scale, 1.0)
-    adjugate = linear.adjugate(matrices)
-    determinant = linear.product(matrices, adjugate)[:, :1, :1]
+    adjugate = regions.adjugate(matrices)
+    determinant = regions.product(matrices, adjugate)[:, :1, :1]
     return adjugate / np.where(np.abs(determinant) > 1e-12, determinant, np.nan)
 
 

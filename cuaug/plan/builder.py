@@ -24,6 +24,7 @@ A new pass begins where folding would be wrong:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,79 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import filters, operations, spatial
+from cuaug.plan import filter_passes, operations, spatial
+from cuaug.plan import regions as geometry
 from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
 from cuaug.plan.channels import group_operations, group_size, is_rgb_or_gray
-from cuaug.plan.compiled_plan import CompiledPlan
-from cuaug.plan.displacement_field import DisplacementField
-from cuaug.plan.layout import ANTIALIASED_FILTERS, WARP_FILTERS, Border, Filter, Layout, Type
+from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighbourhood, Type
 from cuaug.plan.pass_table import Indices
+from cuaug.plan.spatial import DisplacementField
 from cuaug.plan.state import PlanState
 from cuaug.plan.trace import Where
 
-__all__ = ["Plan"]
+__all__ = ["CompiledPlan", "Plan"]
+
+
+@dataclass(frozen=True)
+class CompiledPlan:
+    """A finished plan in the form that the kernels read; executors fill in addresses.
+
+    Attributes:
+        rows: (P, N) `SAMPLE` rows, P passes of N samples; `active` is 0 where a sample skips the pass.
+        ops: (M,) `OP` rows; the program of each sample and pass is contiguous.
+        luts: (T, 3, 256) float32 look-up tables, filter weights and displacement fields.
+        statistics: number of 64-bit words that the passes measure; rows index them by `measure_at` and `measured_at`.
+        target_type: type of the finished images.
+    """
+
+    rows: NDArray[Any]
+    ops: NDArray[Any]
+    luts: NDArray[np.float32]
+    statistics: int
+    target_type: Type
+
+    @property
+    def launches(self) -> int:
+        """Number of kernel launches on a CUDA device, one per pass, for most batches.
+
+        Samples of very different scale, or a large working set, take more (cuaug/devices/cuda.py and workspace.py).
+        """
+        return len(self.rows)
+
+    def sizes(self) -> NDArray[np.int64]:
+        """(2, N) heights and widths of the finished images."""
+        return geometry.output_sizes(self.rows)
+
+    def regions(self) -> NDArray[np.int64]:
+        """(N, 4) y0, x0, y1, x1 of the source pixels to decode, ends excluded."""
+        return geometry.regions(self.rows[0])
+
+    def for_masks(self) -> CompiledPlan:
+        """The same geometry for masks, (H, W, 3) uint8, by nearest neighbour.
+
+        No value changes. Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the
+        pixel under the centre of the new one.
+        """
+        rows = self.rows.copy()
+        interpolated = rows["filter"] != Filter.NEAREST
+        for axis in (rows["y"], rows["x"]):
+            # `nearest` in kernels/core/sampling.h samples at the new pixel's corner, as OpenCV does.
+            axis["offset"] += np.where(interpolated, 0.5 * axis["scale"], 0.0)
+            axis["taps"] = 1
+        # For interpolation, `set_kernel_matrices` in kernels/planner/geometry.h has moved points by half a pixel.
+        half = np.where(interpolated[..., None], rows["fixed_matrix"][..., 6:], 0) / 2
+        for first in (0, 3):
+            rows["fixed_matrix"][..., first : first + 3] += np.rint(half).astype(np.int64)
+            rows["float_matrix"][..., first : first + 3] += (half * 2.0**-32).astype(np.float32)
+        rows["filter"], rows["antialias"], rows["neighbourhood"] = Filter.NEAREST, 0, Neighbourhood.NONE
+        rows["fill_before"] = rows["fill_after"] = 0.0
+        rows["clamp"] = -1.0
+        for field in ("op_begin", "op_end", "measure", "measured"):
+            rows[field] = 0
+        rows["source_type"][0] = Type.UINT8
+        rows["target_type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
+        rows["target_layout"], rows["target_channels"] = Layout.HWC, 3
+        return CompiledPlan(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
 
 
 class Plan(PlanState):
@@ -234,7 +297,7 @@ class Plan(PlanState):
             down, across: (K,) or (N, K) weights, K odd: top to bottom, and left to right.
             border: how to extend the image beyond its edges; constant means 0.
         """
-        filters.convolve(self._table, self._choose(where), down, across, border)
+        filter_passes.convolve(self._table, self._choose(where), down, across, border)
 
     def stencil(
         self,
@@ -255,11 +318,11 @@ class Plan(PlanState):
             border: how to extend the image beyond its edges; constant means 0.
         """
         chosen = self._choose(where)
-        filters.stencil(self._table, chosen, taps, frame, self.limit if saturate else -1.0, border)
+        filter_passes.stencil(self._table, chosen, taps, frame, self.limit if saturate else -1.0, border)
 
     def median(self, size: ArrayLike, *, where: Where = None) -> None:
         """Medians over size x size pixels; a number or (N,) of `MEDIAN_SIZES`."""
-        filters.median(self._table, self._choose(where), size)
+        filter_passes.median(self._table, self._choose(where), size)
 
     def jpeg(self, quality: ArrayLike, *, where: Where = None) -> None:
         """Encodes as baseline 4:2:0 JPEG and decodes; quality 1 to 100, or (N,)."""
@@ -267,7 +330,7 @@ class Plan(PlanState):
             raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
         if not is_rgb_or_gray(self.channels):
             raise TransformError(f"image: it has {self.channels} channels, but a JPEG has 1 or 3")
-        filters.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
+        filter_passes.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
 
     # --- point operations -------------------------------------------------------------------------------------------
     def append(self, ops: NDArray[Any], where: Where = None) -> None:

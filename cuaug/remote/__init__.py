@@ -12,8 +12,8 @@ transport.py          the protocol of a transport, a library that reads remote f
 urls.py               remote files, read through fsspec: checks URLs and fetches them
 """
 
+from cuaug.remote.block_cache import RemoteOptions
 from cuaug.remote.object_store import ObjectStore, RemoteObject
-from cuaug.remote.options import RemoteOptions
 from cuaug.remote.read_ahead import Part, ReadAhead
 from cuaug.remote.transport import Buffer
 

@@ -11,7 +11,8 @@ clips.py     `ClipSampler`: which frames of a video a clip holds
 
 from __future__ import annotations
 
-from cuaug.sampling.epoch import Epoch
+from cuaug.sampling.epoch import LAST_BATCH, Epoch, RankSlice, Steps
+from cuaug.sampling.loader_state import Progress, open_seed
 from cuaug.sampling.orders import (
     Order,
     SamplerView,
@@ -23,8 +24,6 @@ from cuaug.sampling.orders import (
     open_sampler,
     order_of,
 )
-from cuaug.sampling.progress import Progress, open_seed
-from cuaug.sampling.steps import LAST_BATCH, RankSlice, Steps
 
 __all__ = [
     "LAST_BATCH",

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import DistributedSampler, SequentialSampler
 
-from cuaug.arguments import integer
+from cuaug._runtime.arguments import integer
 from cuaug.errors import ArgumentError
 from cuaug.sampling.rng import SampleRNG, hash_seed
 

@@ -73,23 +73,18 @@ from __future__ import annotations
 
 from cuaug.remote import RemoteOptions
 from cuaug.sources.coco import Coco
-from cuaug.sources.csv_file import Csv
-from cuaug.sources.data_frame import DataFrame
-from cuaug.sources.files import Files
-from cuaug.sources.from_dataset import FromDataset
-from cuaug.sources.from_iterable import FromIterable
-from cuaug.sources.hdf5 import Hdf5
-from cuaug.sources.list_file import ListFile
-from cuaug.sources.litdata import LitData
-from cuaug.sources.lmdb_environment import Lmdb
-from cuaug.sources.mds import Mds
+from cuaug.sources.datasets import FromDataset, FromIterable
+from cuaug.sources.files import Files, Pairs
 from cuaug.sources.open import open_source
-from cuaug.sources.pairs import Pairs
-from cuaug.sources.parquet import Parquet
-from cuaug.sources.remote import Remote
+from cuaug.sources.remote_files import Remote
+from cuaug.sources.shards.hdf5 import Hdf5
+from cuaug.sources.shards.lmdb_environment import Lmdb
+from cuaug.sources.shards.parquet import Parquet
+from cuaug.sources.shards.record_files import LitData, Mds
+from cuaug.sources.shards.tar import TarShards
+from cuaug.sources.shards.tfrecord import TFRecord
 from cuaug.sources.source import Source, label_path_names, optional_method
-from cuaug.sources.tar_shards import TarShards
-from cuaug.sources.tfrecord import TFRecord
+from cuaug.sources.tables import Csv, DataFrame, ListFile
 from cuaug.sources.videos import Videos
 
 __all__ = [

@@ -11,23 +11,19 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.remote.urls import is_url
-from cuaug.sources._record_files import read_index
-from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
 from cuaug.sources.coco import Coco
-from cuaug.sources.csv_file import Csv
-from cuaug.sources.data_frame import DataFrame, is_data_frame
+from cuaug.sources.datasets import FromDataset
 from cuaug.sources.files import Files, is_pattern, split_pairs
-from cuaug.sources.from_dataset import FromDataset
-from cuaug.sources.hdf5 import Hdf5
-from cuaug.sources.list_file import ListFile
-from cuaug.sources.litdata import LitData
-from cuaug.sources.lmdb_environment import Lmdb
-from cuaug.sources.mds import Mds
-from cuaug.sources.parquet import Parquet
-from cuaug.sources.remote import Remote
+from cuaug.sources.remote_files import Remote
+from cuaug.sources.shards.hdf5 import Hdf5
+from cuaug.sources.shards.lmdb_environment import Lmdb
+from cuaug.sources.shards.parquet import Parquet
+from cuaug.sources.shards.record_files import LitData, Mds, read_index
+from cuaug.sources.shards.tar import TarShards
+from cuaug.sources.shards.tfrecord import TFRecord
 from cuaug.sources.source import Source
-from cuaug.sources.tar_shards import TarShards
-from cuaug.sources.tfrecord import TFRecord
+from cuaug.sources.subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
+from cuaug.sources.tables import Csv, DataFrame, ListFile, is_data_frame
 
 __all__ = ["Items", "Loadable", "open_source"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cuaug.codec import mask_array
 from cuaug.errors import TransformError
-from cuaug.image_types import tv_target_kind
+from cuaug.images.image_types import tv_target_kind
 
 __all__ = [
     "Boxes",

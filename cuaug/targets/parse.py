@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.image_types import tensor_fault, tv_target_kind
+from cuaug.images.image_types import tensor_fault, tv_target_kind
 from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.names import (

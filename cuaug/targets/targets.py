@@ -9,14 +9,42 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug._runtime.native import BEST_ISA, address, library
+from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, BoxesKeypoints, CompiledPlan, Plan
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, to_corners, with_dtype
-from cuaug.targets.masks import MaskExecutor
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
 
-__all__ = ["Targets"]
+__all__ = ["MaskExecutor", "Targets"]
+
+
+class MaskExecutor:
+    """Moves masks as a compiled plan moves their images. Thread-safe."""
+
+    def __init__(self, compiled: CompiledPlan) -> None:
+        self._executor = CpuExecutor(compiled.for_masks())
+        self._heights, self._widths = compiled.sizes()
+
+    def run(self, sample: int, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Move the byte planes over one image: (M, H, W) to (M, h, w)."""
+        count, height, width = planes.shape
+        if count % 3 == 2:  # repeat one plane to complete the image
+            planes = np.concatenate([planes, planes[-1:]])
+        planes = np.ascontiguousarray(planes)
+        packed = np.empty((height, width, 3), dtype=np.uint8)
+        output = np.empty((int(self._heights[sample]), int(self._widths[sample]), 3), dtype=np.uint8)
+        result = np.empty((count, *output.shape[:2]), dtype=np.uint8)
+        for first in range(0, count, 3):
+            three = planes[first : first + 3]
+            step = height * width if len(three) == 3 else 0  # 0: all channels are the one plane
+            library.cuaug_interleave(BEST_ISA, 1, address(three), 1, 0, step, height * width, 1, address(packed))
+            self._executor.run(sample, packed, output.ctypes.data)
+            for channel, plane in enumerate(result[first : first + 3]):
+                plane[...] = output[..., channel]
+        return result
+
 
 FieldT = TypeVar("FieldT", bound=Field)
 

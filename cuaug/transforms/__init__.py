@@ -33,20 +33,16 @@ policies.py                   operations of automatic augmentation, their magnit
 
 from typing import TYPE_CHECKING, Any
 
-from cuaug.transforms.arguments import InterpolationMode
-from cuaug.transforms.augmix import AugMix
-from cuaug.transforms.auto import AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
-from cuaug.transforms.base import BatchTransform, Lambda, RandomTransform, Transform
-from cuaug.transforms.blur import (
-    JPEG,
-    Downscale,
-    GaussianBlur,
-    MedianBlur,
-    MotionBlur,
-    RandomAdjustSharpness,
+from cuaug._runtime.migration_hints import TRANSFORMS, missing_name
+from cuaug.transforms.auto import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    RandAugment,
+    TimmRandAugment,
+    TrivialAugmentWide,
 )
-from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
-from cuaug.transforms.clips import PerFrame, UniformTemporalSubsample
+from cuaug.transforms.base import BatchTransform, Lambda, RandomTransform, Transform
 from cuaug.transforms.color import (
     CLAHE,
     LUT,
@@ -73,18 +69,30 @@ from cuaug.transforms.color_jitter import (
 )
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.containers import RandomApply, RandomChoice, RandomOrder, SomeOf
-from cuaug.transforms.conversions import (
+from cuaug.transforms.detection import ClampKeyPoints, RandomIoUCrop, SanitizeBoundingBoxes, SanitizeKeyPoints
+from cuaug.transforms.dtype import (
     RGB,
     ClampBoundingBoxes,
     ConvertBoundingBoxFormat,
     Identity,
+    Normalize,
     PILToTensor,
+    ToDtype,
     ToImage,
     ToPureTensor,
 )
-from cuaug.transforms.dtype import Normalize, ToDtype
-from cuaug.transforms.elastic import ElasticTransform, GridDistortion
 from cuaug.transforms.erase import CoarseDropout, GridMask, RandomErasing, RandomMask
+from cuaug.transforms.filters import (
+    JPEG,
+    Downscale,
+    GaussianBlur,
+    GaussianNoise,
+    MedianBlur,
+    MotionBlur,
+    RandomAdjustSharpness,
+    SaltAndPepper,
+    ShotNoise,
+)
 from cuaug.transforms.geometry import (
     D4,
     CenterCrop,
@@ -99,15 +107,11 @@ from cuaug.transforms.geometry import (
     RandomZoomOut,
     Rot90,
 )
-from cuaug.transforms.keypoints import ClampKeyPoints, SanitizeKeyPoints
-from cuaug.transforms.migration_hints import TRANSFORMS, missing_name
-from cuaug.transforms.mixes import CutMix, MixUp
-from cuaug.transforms.mosaic import CopyPaste, Mosaic
-from cuaug.transforms.noise import GaussianNoise, SaltAndPepper, ShotNoise
+from cuaug.transforms.mixes import CopyPaste, CutMix, MixUp, Mosaic
+from cuaug.transforms.parameters import InterpolationMode
 from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, ScaleJitter
-from cuaug.transforms.timm_auto import TimmRandAugment
-from cuaug.transforms.views import FiveCrop, MultiView, TenCrop
-from cuaug.transforms.warps import RandomAffine, RandomPerspective, RandomRotation
+from cuaug.transforms.views import FiveCrop, MultiView, PerFrame, TenCrop, UniformTemporalSubsample
+from cuaug.transforms.warps import ElasticTransform, GridDistortion, RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
     "CLAHE",

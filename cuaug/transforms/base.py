@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cuaug._runtime.migration_hints import foreign_transform
 from cuaug.errors import TransformError
-from cuaug.image_types import is_image_type
+from cuaug.images.image_types import is_image_type
 from cuaug.plan import Plan, Trace, Where
 from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets.convert import map_types
-from cuaug.transforms import arguments
-from cuaug.transforms.migration_hints import foreign_transform
+from cuaug.transforms import parameters
 
 __all__ = ["BatchFunction", "BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
 
@@ -114,7 +114,7 @@ class RandomTransform(Transform):
     """Base class of transforms that act on each sample with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         rng.next_transform(self)

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 import torch
 
 from cuaug.errors import TransformError
-from cuaug.interop import disable_compile
+from cuaug.images.interop import disable_compile
 from cuaug.plan import BOX_FORMATS, Plan, Replay, Trace
 from cuaug.plan.trace import is_recorded_step
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetConversion
 from cuaug.targets.names import TargetFormat
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters as arguments
 from cuaug.transforms.base import BatchFunction, BatchTransform, Transform, Where, check_transforms
-from cuaug.transforms.conversions import ConvertBoundingBoxFormat, ToPureTensor, as_pure
+from cuaug.transforms.detection import SanitizeKeyPoints
+from cuaug.transforms.dtype import ConvertBoundingBoxFormat, Normalize, ToPureTensor, as_pure
 from cuaug.transforms.inputs import Inputs
-from cuaug.transforms.keypoints import SanitizeKeyPoints
 from cuaug.transforms.order import warn_about_order
 
-__all__ = ["Compose"]
+__all__ = ["Compose", "normalization_of"]
 
 #: Settings of a chain that say how targets are read. Tuples of names add up over inner chains.
 _TARGET_DEFAULTS: dict[str, Any] = {
@@ -215,7 +215,7 @@ class Compose(Transform):
             channels: 1 to 16.
             is_float: whether the images are floats.
         """
-        from cuaug.transforms.explain import explain
+        from cuaug.transforms.execute import explain
 
         text = explain(self.segments, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
         return f"{len(self.transforms)} transforms, {text}"
@@ -225,8 +225,7 @@ class Compose(Transform):
         self, arguments: tuple[Any, ...], make_trace: Callable[[Inputs], Trace] = lambda inputs: Trace()
     ) -> tuple[Any, Inputs, Trace]:
         # Only calls need a device. A Loader's planning does not import one.
-        from cuaug.apply import draw_seed
-        from cuaug.transforms.execute import run_chain
+        from cuaug.transforms.execute import draw_seed, run_chain
 
         inputs = Inputs(arguments, self.target_format["pass_through"] + self.target_format["masks"])
         for segment in () if inputs.is_batch else self.segments:
@@ -370,3 +369,10 @@ def _inline_chains(transforms: Sequence[Transform]) -> list[Transform]:
         has_segments = isinstance(transform, Compose) and len(transform.segments) > 1
         flat += _inline_chains(transform.transforms) if has_segments else [transform]  # type: ignore[attr-defined]
     return flat
+
+
+def normalization_of(chain: Transform) -> tuple[Sequence[float], Sequence[float]] | None:
+    """(mean, std) of the last `Normalize` that all samples pass; None: there is none."""
+    if isinstance(chain, Compose):
+        return next(filter(None, map(normalization_of, reversed(chain.transforms))), None)
+    return (chain.mean, chain.std) if isinstance(chain, Normalize) else None

@@ -11,7 +11,7 @@ import ast
 import re
 from pathlib import Path
 
-from cuaug.commands.parser import make_parser
+from cuaug.commands.cli import make_parser
 
 __all__ = ["PACKAGES", "pages", "public_names"]
 

@@ -1,4 +1,4 @@
-// Computes: a smaller JPEG of the MCUs around a region, without decoding. C interface of cuaug/codec/jpeg_crop.py.
+// Computes: a smaller JPEG of the MCUs around a region, without decoding. C interface of cuaug/codec/jpeg_index.py.
 //   Restart markers: the data of a restart interval depends on nothing before it. If intervals are whole MCU rows, or
 //   equal parts of a row, the intervals of any rectangle form a JPEG.
 //   Index: an MCU depends on the previous one by DC prediction alone. The first DC differences of each MCU row of the

@@ -1,5 +1,5 @@
 // Computes: a region of an encoded image as displayed: which part of the stored image to decode, whether to crop the
-//           JPEG first, and the EXIF orientation of the pixels. C interface of cuaug/codec/cpu.py.
+//           JPEG first, and the EXIF orientation of the pixels. C interface of cuaug/codec/cpu_decoder.py.
 // Threads:  the caller's alone; one decoder serves one thread at a time.
 // Reference: tests/codec/test_regions.py slices the whole image; EXIF 2.3, 4.6.4, tag 274.
 // Tests:    tests/codec/test_regions.py, test_exif.py, test_index.py; under sanitizers:

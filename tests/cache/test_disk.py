@@ -179,7 +179,7 @@ cache.put(1, make_image(1))
 def test_killed_while_the_cache_is_made(tmp_path):
     body = """
 import cuaug.cache.disk
-cuaug.cache.disk.os.replace = lambda *names, **directories: os._exit(0)
+cuaug.cache.disk_store.os.replace = lambda *names, **directories: os._exit(0)
 DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"source": "a"})
 """
     run(PROGRAM + body, tmp_path, 1 << 24)

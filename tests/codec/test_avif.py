@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image, features
 
 from cuaug.codec import read_header
-from cuaug.codec.avif import _coded_pixels, as_still_avif
+from cuaug.codec.formats.avif import _coded_pixels, as_still_avif
 from cuaug.errors import DecodeError
 from tests.codec.avifs import av1, avif, with_claimed_size
 from tests.codec.images import FORMATS, RGB, H, W, as_pillow, encode, with_alpha

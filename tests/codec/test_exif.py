@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec import read_header
-from cuaug.codec.exif import apply_orientation
-from cuaug.codec.sniff import exif_orientation
+from cuaug.codec.sniff import apply_orientation, exif_orientation
 from tests.codec.images import (
     FORMATS,
     JPEG,

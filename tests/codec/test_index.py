@@ -19,7 +19,7 @@ from PIL import Image
 
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.codec.jpeg_crop import crop_jpeg
+from cuaug.codec.jpeg_index import crop_jpeg
 from tests.codec.images import FORMATS, as_pillow, encode, photo
 from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, size, slice_region
 from tests.codec.memory import allocated

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import read_header
+from cuaug.codec.formats.tiff import check_tiff
 from cuaug.codec.sniff import count_scans
-from cuaug.codec.tiff import check_tiff
 from cuaug.errors import DecodeError
 from tests.codec.images import JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
 from tests.codec.memory import forget_peak, peak_bytes

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import cuaug
-from cuaug.codec import loss, read_header, read_picture
+from cuaug.codec import read_header, read_picture
+from cuaug.codec.formats import loss
 from cuaug.errors import DecodeError, LoaderError
 from tests.codec.images import (
     FORMATS,

@@ -107,8 +107,8 @@ def test_constant_colours_of_every_size():
 
 
 def test_the_buffer_grows_and_shrinks(monkeypatch):
-    monkeypatch.setattr("cuaug.codec.cpu._MAX_KEPT_BYTES", 1 << 20)
-    monkeypatch.setattr("cuaug.codec.cpu._SHRINK_AFTER", 5)
+    monkeypatch.setattr("cuaug.codec.cpu_decoder._MAX_KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr("cuaug.codec.cpu_decoder._SHRINK_AFTER", 5)
     decoder = CpuDecoder()
     large = Image.new("RGB", (1000, 900), (10, 200, 30))
     np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))

@@ -10,8 +10,7 @@ import torch
 
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
-from cuaug.codec.yuv import FORMATS, describe_frames
-from cuaug.codec.yuv_planes import PlaneRows
+from cuaug.codec.video.yuv import FORMATS, PlaneRows, describe_frames
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.workspace import Workspace
 from cuaug.plan import Layout, Type

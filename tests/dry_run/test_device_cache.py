@@ -40,7 +40,7 @@ def jpegs() -> list[bytes]:
 @pytest.fixture
 def cached(loader_on, fake, monkeypatch):
     """Makes a loader on the fakes, with a cache on the device."""
-    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    monkeypatch.setattr("cuaug.cache.decoded.torch", fake.torch)
     open_cache = cuaug.EncodedCache.open
 
     def make(source: Any, chain: Any, cache: cuaug.EncodedCache, **options: Any) -> cuaug.Loader:

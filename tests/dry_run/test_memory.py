@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 
 from cuaug import transforms as T
-from cuaug.cache.device import DeviceStore
+from cuaug.cache.decoded import DeviceStore
 from cuaug.devices import cuda
-from cuaug.pipeline import arena as arenas
-from cuaug.pipeline import cuda_producer
+from cuaug.pipeline.cuda import arena as arenas
+from cuaug.pipeline.cuda import producer as cuda_producer
 from cuaug.plan.layout import SAMPLE
 from cuaug.targets import Targets
 from tests.dry_run import CHAIN
@@ -200,7 +200,7 @@ def test_slots_are_kept_and_giant_ones_freed(loader_on, tmp_path, monkeypatch):
 
 def test_a_cache_on_the_gpu_offers_only_finished_copies(fake, monkeypatch):
     """A reader may use them on any stream."""
-    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    monkeypatch.setattr("cuaug.cache.decoded.torch", fake.torch)
     store, found = DeviceStore(10_000, torch.device("cpu")), []
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: found.append(store.get(0)))
     store.put({0: torch.zeros((2, 2, 3), dtype=torch.uint8)})

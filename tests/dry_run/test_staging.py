@@ -17,9 +17,9 @@ from cuaug import DecodedCache, DecodeOptions
 from cuaug import transforms as T
 from cuaug._runtime.native import address, library
 from cuaug.codec import EncodedJpeg, image
-from cuaug.pipeline import staging
-from cuaug.pipeline.arena import Arena
-from cuaug.pipeline.cuda_producer import _ARENAS, CudaProducer
+from cuaug.pipeline.cuda import staging
+from cuaug.pipeline.cuda.arena import Arena
+from cuaug.pipeline.cuda.producer import _ARENAS, CudaProducer
 from cuaug.pipeline.planning import Planned
 from tests.codec.images import encode, photo
 from tests.codec.jpeg_crops import jpeg

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cuaug.codec.exif import orient_array
-from cuaug.codec.yuv import FORMATS, describe_frames
+from cuaug.codec.sniff import orient_array
+from cuaug.codec.video.yuv import FORMATS, describe_frames
 from cuaug.devices import nvrtc
 from tests.kernels.test_nvrtc import ARCHITECTURES, usage
 from tests.kernels.test_scratch import compiled

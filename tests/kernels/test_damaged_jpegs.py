@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.codec.exif import Region
 from cuaug.codec.image import EncodedImage
 from cuaug.codec.jpeg_index import IndexFile
+from cuaug.codec.sniff import Region
 from cuaug.errors import DecodeError
 from tests.codec.images import GRAY, encode
 from tests.codec.index_files import Record, forge, forged_record, open_descriptor, parse

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
-from cuaug.codec.yuv import convert_frames, describe_frames
-from cuaug.codec.yuv_planes import PlaneRows
+from cuaug.codec.video.yuv import PlaneRows, convert_frames, describe_frames
 from cuaug.devices import CpuExecutor, cuda, fuse_luts
 from cuaug.devices.workspace import Workspace, converted_bytes
 from cuaug.plan import Layout, Type

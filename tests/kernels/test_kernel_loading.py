@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from cuaug.devices import kernel_loading, nvrtc
+from cuaug.devices import nvrtc
+from cuaug.devices import nvrtc as kernel_loading
 from cuaug.errors import DeviceError
 
 cupy = pytest.importorskip("cupy")

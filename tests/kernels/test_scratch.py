@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from cuaug import transforms as T
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from cuaug.devices import cuda, tiles
+from cuaug.devices import cuda
+from cuaug.devices import cuda as tiles
 from cuaug.plan import Border, Layout, Type, operations
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_cuda_executor import run

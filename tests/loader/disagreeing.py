@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from cuaug import Batch, Loader, RankError
-from cuaug._runtime import rank_agreement
+from cuaug._runtime import ranks
 from tests.loader.launch import begin, leave
 from tests.loader.pictures import Memory
 
@@ -123,7 +123,7 @@ def main(folder: Path) -> None:
     rank = int(os.environ["RANK"])
     begin(folder, rank)
     logging.basicConfig(level="INFO")
-    rank_agreement.WAIT_SECONDS = WAIT
+    ranks.WAIT_SECONDS = WAIT
     dist.init_process_group("gloo", timeout=timedelta(seconds=300))
     outcomes: list[Any] = []
     for case in CASES:

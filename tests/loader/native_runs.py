@@ -11,7 +11,7 @@ from cuaug.codec import DecodedImage as Decoded
 from cuaug.codec import EncodedImage, JpegIndex, Region
 from cuaug.pipeline.native_work import FileReads, SampleRuns, Times
 from cuaug.plan import Layout, Plan, Type
-from cuaug.sources._file_ranges import FileRanges
+from cuaug.sources.file_bytes import FileRanges
 
 __all__ = ["Decoded", "Runs", "read", "run"]
 

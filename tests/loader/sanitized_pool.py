@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cuaug.sources._file_ranges import FileRanges
+from cuaug.sources.file_bytes import FileRanges
 from tests.loader.native_runs import Decoded, read, run
 
 THREADS, SAMPLES = 16, 40

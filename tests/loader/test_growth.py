@@ -14,7 +14,7 @@ import pytest
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import DecodedImage
-from cuaug.pipeline.cpu import _samples_per_task
+from cuaug.pipeline.cpu_job import _samples_per_task
 from cuaug.sources import Files, open_source
 from tests.codec.images import JPEG
 

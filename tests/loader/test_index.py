@@ -14,7 +14,7 @@ from PIL import Image
 
 from cuaug import DecodeOptions, Loader, LoaderError
 from cuaug import transforms as T
-from cuaug._runtime import cpu_limits
+from cuaug._runtime import cpus
 from cuaug.codec import JpegIndex
 from cuaug.sources.jpeg_index_file import open_index_file
 from tests.codec.images import encode
@@ -177,7 +177,7 @@ def test_index_bytes_must_be_a_non_negative_integer(value):
 def test_the_default_is_a_share_of_the_memory(monkeypatch):
     """Of the available memory, per process of the machine; without memory there is no index."""
     for available, ranks, want in [(64_000, "", 1000), (64_000, "4", 250), (63, "", 0), (64_000, "none", 1000)]:
-        monkeypatch.setattr(cpu_limits, "available_memory", lambda available=available: available)
+        monkeypatch.setattr(cpus, "available_memory", lambda available=available: available)
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
         file = open_index_file(Bytes(png(0), png(1)))
         assert file.limit_bytes == want

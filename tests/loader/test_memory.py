@@ -22,7 +22,7 @@ import torch
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug._runtime.huge_pages import pages
-from cuaug.pipeline.buffer_pool import BufferPool
+from cuaug.pipeline.pipeline import BufferPool
 from tests.loader.pictures import Memory
 from tests.loader.programs import run_apart
 

@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from cuaug import DecodeOptions, Loader, LoaderError, sources
-from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
+from cuaug._runtime.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
 from tests.loader.pictures import Memory
 
 OWN = set(inspect.signature(Loader).parameters)

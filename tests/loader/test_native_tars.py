@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from cuaug import DecodeError, DecodeOptions, Loader
 from cuaug.sources import TarShards
-from cuaug.sources._file_ranges import FileRanges
-from cuaug.sources._subset_concat import ConcatSource, SubsetSource
+from cuaug.sources.file_bytes import FileRanges
+from cuaug.sources.subset_concat import ConcatSource, SubsetSource
 from tests.codec.images import JPEG, PNG
 from tests.loader.native_runs import read
 from tests.loader.test_native_work import finish

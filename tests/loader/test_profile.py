@@ -18,8 +18,8 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.profiling.bottleneck import RuntimeConfig, stages_of
-from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder
+from cuaug.profiling.timeline import Profile
 from tests.loader.pictures import Bytes, Memory, noisy_jpeg, png
 
 # --- totals ----------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_the_html_page_is_self_contained(profile, tmp_path):
 
 @pytest.mark.cpu_only
 def test_events_beyond_the_limit_are_dropped(monkeypatch):
-    monkeypatch.setattr("cuaug.profiling.profile._MAX_EVENTS", 10)
+    monkeypatch.setattr("cuaug.profiling.timeline._MAX_EVENTS", 10)
     with Loader(Memory(40), batch_size=4) as loader, loader.profile() as profile:
         list(loader)
     assert not profile.complete and profile.stats.samples == 40

@@ -18,8 +18,8 @@ from PIL import Image
 
 from cuaug import Loader, functional
 from cuaug import transforms as T
-from cuaug.apply import apply
 from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms.execute import apply
 from tests.loader.pictures import write_photos
 
 COUNT = 13

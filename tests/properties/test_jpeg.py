@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Layout, Type, operations
-from cuaug.plan.filters import quantization_tables
+from cuaug.plan.filter_passes import quantization_tables
 from tests.references import jpeg as reference
 from tests.references import sampling
 from tests.support.run_plans import assert_same, plan_for, run, run_one

@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 from cuaug import ArgumentError
 from cuaug._runtime.disk import TEMPORARY_PREFIX, Directory
 from cuaug.remote import RemoteObject, RemoteOptions, block_cache
-from cuaug.remote.block_cache import BlockCache
-from cuaug.remote.cached_reader import CachedReader
+from cuaug.remote.block_cache import BlockCache, CachedReader
 
 BLOCK = 100_000  # two pages
 DATA = random.Random(1).randbytes(7 * BLOCK + 12_345)

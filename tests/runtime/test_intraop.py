@@ -15,10 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import Loader, devices, interop
+from cuaug import Loader, devices
 from cuaug import transforms as T
-from cuaug._runtime import intraop
+from cuaug._runtime import cpus
 from cuaug.devices import CpuExecutor
+from cuaug.images import interop
 from cuaug.plan import Layout, Type
 from tests.loader.pictures import Bytes, png
 from tests.support import run_plans
@@ -77,8 +78,8 @@ def several(request):
 
 
 def test_threads_follow_torch_and_the_amount_of_work(several):
-    assert intraop.threads_for(1 << 30) == several
-    assert intraop.threads_for(0) == intraop.threads_for(1 << 20) == 1
+    assert cpus.threads_for(1 << 30) == several
+    assert cpus.threads_for(0) == cpus.threads_for(1 << 20) == 1
 
     large, small = torch.zeros((8, 3, 256, 512), dtype=torch.uint8), torch.zeros((8, 3, 16, 16), dtype=torch.uint8)
     with mock.patch.object(CpuExecutor, "run_stack", autospec=True) as run_stack:
@@ -92,7 +93,7 @@ class _ThreadCounts(torch.utils.data.Dataset):
         return 2
 
     def __getitem__(self, index):
-        return intraop.threads_for(1 << 30)
+        return cpus.threads_for(1 << 30)
 
 
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])

@@ -22,7 +22,7 @@ import numpy as np
 from cuaug.batch import collate
 from cuaug.errors import CuaugError
 from cuaug.sources import Coco, Csv, Files, ListFile, LitData, Mds, Parquet, TarShards, TFRecord
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources.file_bytes import read_bytes
 from tests.tools.corpus import CORPUS
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any
 
 from cuaug import DecodeError, LoaderError
 from cuaug.sources import TarShards, TFRecord
-from cuaug.sources._index import SUFFIX
+from cuaug.sources.shards.shard_index import SUFFIX
 
 COUNT = 4
 SOURCES: dict[str, Callable[[Path], Any]] = {"a.tar": TarShards, "a.tfrecord": TFRecord}

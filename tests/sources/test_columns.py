@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cuaug import Loader, LoaderError, SourceError
 from cuaug.sources import Csv, DataFrame, Files, ListFile
-from cuaug.sources._labels import to_column
-from cuaug.sources._text import parse_number
+from cuaug.sources.labels import to_column
+from cuaug.sources.text import parse_number
 from tests.loader.pictures import png
 
 INT64 = np.iinfo(np.int64)

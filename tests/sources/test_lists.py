@@ -15,7 +15,7 @@ from torch.utils.data import Subset
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Csv, Files, ListFile, open_source
-from cuaug.sources._labels import LabelColumns
+from cuaug.sources.labels import LabelColumns
 from tests.loader.pictures import numbers_of, png
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import Parquet, open_source
-from cuaug.sources._parquet_pages import read_columns
+from cuaug.sources.shards.parquet_pages import read_columns
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import samples, write_parquet
 

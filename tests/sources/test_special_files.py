@@ -27,7 +27,7 @@ from cuaug.sources import (
     TFRecord,
     Videos,
 )
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources.file_bytes import read_bytes
 from tests.cache.images import run
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import write_tar

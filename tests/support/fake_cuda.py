@@ -18,12 +18,16 @@ import torch
 
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder, DecoderPaths
-from cuaug.devices import cuda, jpeg, kernel_loading, nvrtc, specialize, streams, tiles, workspace
+from cuaug.devices import cuda, nvrtc, specialize, workspace
+from cuaug.devices import cuda as jpeg
+from cuaug.devices import cuda as tiles
+from cuaug.devices import nvrtc as kernel_loading
+from cuaug.devices import workspace as streams
 from cuaug.errors import DecodeError
-from cuaug.pipeline import arena, cuda_decoding, cuda_producer, label_upload, staging
-from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline.cuda import arena, batch_decoding, cuda_job, producer, staging
+from cuaug.pipeline.cuda import cuda_job as pipeline
 from cuaug.plan.layout import SAMPLE, YUV_IMAGE
-from cuaug.profiling import cuda_events
+from cuaug.profiling import recorder
 from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
 
 __all__ = ["FakeConversion", "FakeDecoder", "FakeEvent", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
@@ -339,7 +343,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     kernels = {"kernel": FakeKernel(), "conversion": FakeConversion(), "jpegs": FakeJpegKernels(), "entries": []}
     fake = SimpleNamespace(torch=fake_torch or FakeTorch(), **kernels)
     on_devices = cuda, jpeg, kernel_loading, specialize, workspace
-    for module in (*on_devices, pipeline, cuda_producer, cuda_decoding, arena, label_upload, cuda_events, staging):
+    for module in (*on_devices, pipeline, producer, batch_decoding, arena, cuda_job, recorder, staging):
         replace(module, "torch", fake.torch)
     fake.torch.replace_copies(replace)
     for name in ("kernels", "convert_kernel"):
@@ -355,7 +359,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
-    replace(cuda_producer, "CudaDecoder", FakeDecoder)
+    replace(producer, "CudaDecoder", FakeDecoder)
     replace(streams, "acquire", FakeStream)
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.record(self))
     replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: MAX_SHARED_BYTES)

@@ -24,7 +24,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import cuaug.codec
-import cuaug.device
+import cuaug.pipeline.resolve_device
 from tests import conftest
 from tests.dry_run.exclusions import EXCLUDED
 from tests.support.fake_cuda import FakeDecoder, FakeTorch, replace_cuda
@@ -215,7 +215,7 @@ def install() -> FakeGpuMode:
     for name, value in vars(fake_torch.cuda).items():
         setattr(torch.cuda, name, value)
     cuaug.codec.CudaDecoder = FakeDecoder  # the name that tests import
-    cuaug.device.gpu_decodes = lambda index: (True, "")
+    cuaug.pipeline.resolve_device.gpu_decodes = lambda index: (True, "")
     start = threading.Thread.start
 
     def start_with_mode(thread: threading.Thread) -> None:

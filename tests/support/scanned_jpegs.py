@@ -15,8 +15,8 @@ from PIL import Image
 from cuaug._runtime.native import library
 from cuaug.codec import JpegIndex
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
-from cuaug.codec.exif import Region
 from cuaug.codec.jpeg_index import IndexFile
+from cuaug.codec.sniff import Region
 from tests.codec.index_files import RECORD, Record, open_descriptor, parse
 from tests.support.device_jpegs import GuardedMemory, Outcome, add, request
 

@@ -103,7 +103,7 @@ def test_a_subclass_of_a_foreign_transform():
 
 
 def test_every_replacement_exists():
-    from cuaug.transforms import migration_hints
+    from cuaug._runtime import migration_hints
 
     for name in migration_hints._RENAMED.values():
         first = name.replace(",", " ").replace("(", " ").split()[0]

@@ -10,7 +10,7 @@ import av.filter
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.codec.yuv import FORMATS, VideoFrame, convert_frames, describe_frames
+from cuaug.codec.video.yuv import FORMATS, VideoFrame, convert_frames, describe_frames
 
 __all__ = ["RandomFrame", "convert", "legal_levels", "swscale"]
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
 from tests.video.support import VIDEOS, Video, make_video, plane_bytes
 

@@ -13,8 +13,8 @@ import av
 import numpy as np
 import pytest
 
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
 from tests.video.support import VIDEOS, Video, make_video, plain_frames, plane_bytes, write_video
 
@@ -143,7 +143,7 @@ def test_only_wanted_frames_are_decoded(monkeypatch):
     """Non-reference frames between the wanted ones never come out."""
     path = _path("h264 mp4")
     index, seen = scan_video(path), []
-    from cuaug.codec import video
+    from cuaug.codec.video import decoder as video
 
     frames = video._Decoding._frames
     monkeypatch.setattr(video._Decoding, "_frames", lambda *args: (seen.append(f.pts) or f for f in frames(*args)))

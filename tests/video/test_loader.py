@@ -16,7 +16,7 @@ import torch
 import cuaug
 from cuaug import ArgumentError, DecodeError, Loader, TransformError
 from cuaug import transforms as T
-from cuaug.codec.video import VideoDecoder
+from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.sources import Videos
 from tests.video.loading import CHAIN, COUNT, FRAMES, H, W, load, videos, write
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from av.bitstream import BitStreamFilterContext
 
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
 from tests.video.support import pictures, plain_frames, plane_bytes, write_video
 

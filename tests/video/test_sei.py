@@ -9,9 +9,8 @@ import av
 import numpy as np
 import pytest
 
-from cuaug.codec.sei import hide_sei
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder, hide_sei
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
 from tests.video.support import Video, plain_frames, plane_bytes, rewrite_packets, write_video
 

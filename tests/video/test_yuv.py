@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug._runtime.native import BEST_ISA
-from cuaug.codec import yuv
-from cuaug.codec.exif import orient_array
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
-from cuaug.codec.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
+from cuaug.codec.sniff import orient_array
+from cuaug.codec.video import yuv
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
+from cuaug.codec.video.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
 from tests.references.yuv import WEIGHTS, to_rgb
 from tests.video.frames import RandomFrame, convert, swscale
 from tests.video.support import VIDEOS, Video, write_video

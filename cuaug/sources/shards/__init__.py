@@ -1,0 +1,1 @@
+"""Sources whose samples lie in a few large files (shards)."""
