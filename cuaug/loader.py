@@ -1,4 +1,7 @@
-"""`Loader`: image files in, augmented batches out."""
+"""`Loader`: image files in, augmented batches out.
+
+`DataLoaderAttributes` has the attributes that trainers look for on a torch DataLoader and its dataset.
+"""
 
 from __future__ import annotations
 

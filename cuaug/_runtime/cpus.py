@@ -1,4 +1,11 @@
-"""The number of threads that share the images of a batch outside a loader."""
+"""CPUs and memory of this process, and the threads that use them.
+
+- Limits of its control groups (containers).
+- CPUs for the worker threads of one rank: near its GPU, shared with the other ranks of the machine. Linux tells the
+  NUMA nodes, the cores and each GPU's node in sysfs. Threads are not bound where it does not, nor where the process may
+  use only some of the CPUs: then a user, Slurm or a container has chosen its CPUs already.
+- The number of threads that share the images of a batch outside a loader.
+"""
 
 from __future__ import annotations
 

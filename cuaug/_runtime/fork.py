@@ -1,4 +1,4 @@
-"""One registry of everything that a forked child must renew.
+"""One registry of everything that a forked child must renew, and objects that each process makes for itself.
 
 A forked child has one thread. Locks that other threads held stay locked in it, and threads, file offsets and library
 handles belong to its parent. Modules register their state here; `os.register_at_fork` is called nowhere else.

@@ -1,4 +1,4 @@
-"""Arguments and attributes of other libraries' loaders, and their counterparts in a `Loader`."""
+"""Names, arguments and attributes of other libraries, and what cuaug has in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads arrays that `np.save` wrote, without unpickling."""
+"""Arrays as .npy and .npz files, which `numpy.load` reads too; nothing is pickled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The ranks of torch.distributed agree on their samples, through its key-value store.
+"""Rank, world size and GPU of this process; the ranks of torch.distributed agree on their samples.
 
-The store works with every backend, also where the group has NCCL only, and a wait can end: a collective could not. Each
-rank writes a description of its next samples; rank 0 compares them, and writes the verdict for all.
+They agree through torch's key-value store. It works with every backend, also where the group has NCCL only, and a wait
+can end: a collective could not. Each rank writes a description of its next samples; rank 0 compares them, and writes
+the verdict for all.
 
     cuaug/<start>/<loader>/<iteration>/<rank>    a rank's description, as JSON
     cuaug/<start>/<loader>/<iteration>/verdict   rank 0's: empty, or why the iteration must not begin

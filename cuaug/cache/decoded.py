@@ -1,4 +1,8 @@
-"""`DecodedCache`: decoded pixels in memory, on disk or on a GPU."""
+"""`DecodedCache`: decoded pixels in memory, on disk or on a GPU.
+
+`MemoryStore` keeps them in this process's memory, `DeviceStore` in a GPU's. `DeviceBlocks` is the memory of caches
+there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Imports nvImageCodec's Python interface, tests GPU decoding, and makes decode options."""
+"""Imports nvImageCodec's Python interface, tests GPU decoding, and makes decode options.
+
+nvImageCodec 0.9 has three decoders for JPEG: `nvjpeg_hw_decoder` (the hardware engine), `nvjpeg_cuda_decoder` (CUDA
+kernels; the Huffman codes are read on the CPU or on the GPU) and a lossless one. `DecoderPaths` chooses among them;
+`benchmarks/gpu_decode.py` measures them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""`JpegIndex`: entry points into the entropy-coded data of JPEGs, in a file that processes share."""
+"""`JpegIndex`: entry points into the entropy-coded data of JPEGs. Crops JPEGs without decoding.
+
+The index is a file that processes share. `crop_jpeg` makes a smaller JPEG of the MCUs around a region, which decodes to
+the same pixels. A decoder reads an entropy-coded segment from its first byte, so a region costs everything above it and
+to its left. Cropping the bitstream first leaves that work out, and the pixels stay the same, bit for bit.
+
+- Restart markers: the data between two of them decodes alone (ITU-T T.81, E.1.4). Some cameras write them, and
+  `cuaug prepare` adds them without loss.
+- Files without them are cropped by a `JpegIndex`, which records where their MCU rows begin.
+"""
 
 from __future__ import annotations
 

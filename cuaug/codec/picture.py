@@ -1,17 +1,19 @@
 """Reads images that are not 8-bit RGB: gray, RGBA, or channels and depth as stored.
 
     mode          result
-    "L"           (H, W, 1) uint8; colour becomes Pillow's luma, (19595 R + 38470 G + 7471 B + 32768) >> 16, BT.601
+    "L"           (H, W, 1) uint8; color becomes Pillow's luma, (19595 R + 38470 G + 7471 B + 32768) >> 16, BT.601
     "RGBA"        (H, W, 4) uint8; opaque images have alpha 255
     "unchanged"   (H, W, C) uint8, uint16 or float32, C from 1 to 16
 
 "unchanged" keeps: gray as 1 channel, gray with alpha as 2, CMYK as 4 (0 for no ink, as Pillow). Palettes become RGB,
-or RGBA where an entry is transparent; one bit becomes 0 and 255; YCbCr becomes RGB. The transparent colour of a gray or
-RGB PNG is no channel. Alpha that was multiplied into the colours of a TIFF stays so.
+or RGBA where an entry is transparent; one bit becomes 0 and 255; YCbCr becomes RGB. The transparent color of a gray or
+RGB PNG is no channel. Alpha that was multiplied into the colors of a TIFF stays so.
 
-16-bit and float samples come from PNG, TIFF (`tiff_pixels.py`), NPY, and from 16-bit gray PGM and JPEG 2000; other
-formats and depths are refused where they hold more than 8 bits (`samples.py`). The limits of the other decoders hold;
-also, an image takes at most 8 * `max_pixels` bytes.
+16-bit and float samples come from PNG, TIFF (`formats/tiff_pixels.py`), NPY, and from 16-bit gray PGM and JPEG 2000;
+other formats and depths are refused where they hold more than 8 bits (`formats/sample_format.py`). The limits of the
+other decoders hold; also, an image takes at most 8 * `max_pixels` bytes.
+
+`MultiChannelImage` is such an image in the form that the kernels read.
 """
 
 from __future__ import annotations

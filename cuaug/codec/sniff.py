@@ -1,4 +1,4 @@
-"""Reads format, EXIF orientation and JPEG markers from encoded bytes, within microseconds.
+"""Reads format, EXIF orientation and JPEG markers from encoded bytes, and applies orientations.
 
 nvImageCodec applies the EXIF orientation but does not report it, and the displayed size depends on it. This parser
 accepts only metadata that all readers interpret alike: one EXIF block whose first directory holds the tag once, as one

@@ -1,4 +1,4 @@
-"""The `cuaug` command: runs one of the commands, or prints an overview.
+"""The `cuaug` command: its arguments, and an overview; runs one of the commands.
 
 It imports only the standard library, since `doctor` must run on a broken installation. Other commands import their
 modules when they run.

@@ -2,12 +2,18 @@
 
 NVRTC compiles the kernels, CuPy launches them; memory and streams are torch's. The module handles:
     - an empty batch, and one whose samples are all skipped: no launch;
-    - launches: one per pass, more for samples of very different scale (tiles.py), for a batch whose images between
+    - launches: one per pass, more for samples of very different scale, for a batch whose images between
       passes exceed the workspace (workspace.py), and for one beyond the grid's third side; one more for video frames;
     - streams: everything is queued on torch's current stream, and nothing waits for the device;
     - caching per device: compiled kernels are loaded once, a `Workspace` reuses its memory from batch to batch;
     - uploads: one copy of a batch's tables from pinned memory. A few zeros for statistics travel in it; many take a
       fill of their own.
+
+A tile's scratch in shared memory grows with the scale of a resize, and a launch allocates the most that any of its
+samples needs. Samples of very different scale are therefore launched apart, in up to three classes: one giant image
+leaves the tiles of the others as they are. Most batches are of one class.
+
+`decode_jpegs` launches the kernels that decode a batch of JPEGs (kernels/cuda/decode_jpeg.cu).
 """
 
 from __future__ import annotations

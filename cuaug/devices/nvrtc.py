@@ -1,4 +1,12 @@
-"""Compiles the CUDA kernels with NVRTC through CuPy's binding. Needs no driver and no device."""
+"""Compiles the CUDA kernels with NVRTC through CuPy's binding, and loads them by CuPy's `RawModule` and `RawKernel`.
+
+Compiling needs no driver and no device. CuPy does not compile: `RawModule(code=...)` needs a device to compile, and
+trusts its cache on disk unchecked. `RawModule` loads files only, so the code goes through a temporary file. Two facts
+about CuPy 14.2 (cupy/_core/raw.pyx) matter here:
+    - `_get_raw_module` memoizes modules by path and device, so the file's name holds a digest of the code.
+    - `RawKernel.__call__` passes `stream` on to the launch, though only `shared_mem` is documented. The documented way,
+      to make torch's stream current in CuPy, needs `ExternalStream`, which 14.0 deprecated.
+"""
 
 from __future__ import annotations
 

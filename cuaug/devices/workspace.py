@@ -4,6 +4,9 @@ Images between passes lie in two ping-pong buffers: pass 0 writes the first, pas
 2 reads that and writes the first again. The conversion of video frames to RGB comes before pass 0 and writes the first
 buffer instead. Each buffer has the size of its largest pass. A batch whose buffers exceed the budget runs in chunks of
 samples, one after the other, in the same memory.
+
+CUDA streams that no other code in the process uses: `torch.cuda.Stream()` hands out one of 32 streams in turn. The 33rd
+request, be it for a training step's side stream or for a graph capture, may get the stream that a loader decodes on.
 """
 
 from __future__ import annotations

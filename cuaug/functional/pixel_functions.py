@@ -1,4 +1,4 @@
-"""Filters, noise, JPEG artefacts and erasing with explicit parameters."""
+"""Color operations, filters, noise, JPEG artifacts and erasing with explicit parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ClipReader`: chooses the frames of clips, and looks for their videos or pixels in the cache."""
+"""Clips on their way from a video file to the kernels: which frames a clip holds, and their pixels.
+
+`ClipReader` chooses the frames, and looks for their videos or pixels in the cache.
+"""
 
 from __future__ import annotations
 

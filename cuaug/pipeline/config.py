@@ -1,4 +1,7 @@
-"""Settings of a loader; the default number of threads and of prefetched batches, with reasons."""
+"""Settings of a loader; the default number of threads and of prefetched batches, with reasons.
+
+Sources without samples by index exclude some options of a `Loader`: `open_stream`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Takes finished batches from a pipeline, in order."""
+"""Takes finished batches from a pipeline, in order, and keeps others in progress ahead of the consumer.
+
+`Failures` decides what becomes of damaged samples: raised, or logged and counted.
+"""
 
 from __future__ import annotations
 

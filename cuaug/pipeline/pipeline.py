@@ -1,4 +1,4 @@
-"""The threads, counters and settings that the batches of one device share."""
+"""What the batches of one device share: threads, counters, settings, and memory that is reused."""
 
 from __future__ import annotations
 

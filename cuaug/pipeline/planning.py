@@ -1,4 +1,4 @@
-"""Plans a batch from its samples' sizes; errors name the sample."""
+"""Plans a batch from its samples' sizes, and runs further pictures through the plan; errors name the sample."""
 
 from __future__ import annotations
 

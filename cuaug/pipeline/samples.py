@@ -1,4 +1,4 @@
-"""The samples of a batch, their images, and how they become a `Batch`."""
+"""The samples of a batch, their images, and how they become a `Batch`; the digest of what was drawn for them."""
 
 from __future__ import annotations
 

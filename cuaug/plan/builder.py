@@ -19,6 +19,8 @@ A new pass begins where folding would be wrong:
     - before a filter, unless the pass so far is a plain crop;
     - before a resampling that follows point operations, or another resampling that it cannot join;
     - before any geometry that follows an operation at fixed positions, such as erasing.
+
+`CompiledPlan` is the finished plan that devices execute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Geometry computed by the library: regions, sizes, filter taps, random windows, boxes."""
+"""Geometry computed by the library: regions, sizes, filter taps, random windows, boxes; products of small matrices.
+
+Products and adjugates are computed here since BLAS and LAPACK choose the order of additions and the fused steps by
+processor, so their last bits differ. These bits decide what a sample looks like.
+"""
 
 from __future__ import annotations
 

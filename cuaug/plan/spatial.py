@@ -1,4 +1,7 @@
-"""Padding and displacement fields of `Plan`, which take several library calls."""
+"""Padding and displacement fields of `Plan`, which take several library calls.
+
+`DisplacementField` says where a warp by a displacement field moves boxes and keypoints.
+"""
 
 from __future__ import annotations
 

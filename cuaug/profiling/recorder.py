@@ -2,6 +2,10 @@
 
 Each thread of a loader has a `Clock` for its current stage. The `Recorder` always sums up all clocks, which costs about
 0.9 us per sample (benchmarks/recording.py). During a profile it also passes each event on, which costs 2 us per sample.
+
+`CudaEvents` measures the GPU by CUDA events, which are read after they have passed, without waiting for them. Recording
+an event with timing took 4 us at the median on a B200, 0.7 ms on average and 14 ms at worst. So a profile measures
+every batch, and otherwise one batch in sixteen is measured, after the first few.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A profile's events as a trace for Perfetto, and as an HTML page."""
+"""`Loader.profile()`: the totals of a period, its events, and files that show them (a Perfetto trace, an HTML page)."""
 
 from __future__ import annotations
 

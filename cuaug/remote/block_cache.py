@@ -12,6 +12,9 @@ and is removed by an eviction ten minutes later.
 A writer adds the block's length to `usage` before it writes. The folder is only scanned when `usage` passes the limit,
 or is missing or damaged. The scan then removes the least recently used blocks down to nine tenths of the limit. Other
 processes neither wait for it nor write meanwhile. A block's modification time says when it was last used.
+
+`CachedReader` reads byte ranges of remote objects through this cache. `RemoteOptions` says how shards behind URLs are
+read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Byte ranges of remote files: in parallel, repeated where a request fails, always of one version."""
+"""Byte ranges of remote files: in parallel, repeated where a request fails, always of one version.
+
+`RemoteFile` is a remote object as a file: for scans of shards from front to back, and for libraries that read files.
+"""
 
 from __future__ import annotations
 

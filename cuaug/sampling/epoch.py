@@ -1,4 +1,8 @@
-"""One epoch: its order and the RNG keys of its samples."""
+"""One epoch: its order, the RNG keys of its samples, and its steps, divided into rank slices.
+
+Step s takes the next world_size * batch_size samples of the order; rank r takes the r-th slice of them. So all ranks
+together have always loaded a prefix of the order, and any number of ranks can resume from there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a loader stands: the next epoch, the position in it, and the state that resumes from there."""
+"""Where a loader stands: the next epoch, the position in it, and the state that resumes from there, checked."""
 
 from __future__ import annotations
 

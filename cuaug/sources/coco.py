@@ -1,4 +1,7 @@
-"""COCO annotation files: detection, instance segmentation and keypoints."""
+"""COCO annotation files: detection, instance segmentation and keypoints.
+
+Each field is checked: a ValueError names it, and what it must be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An iterable Dataset without items by index, such as Hugging Face's streaming ones."""
+"""torch Datasets, any object with `len(dataset)` and `dataset[i]`, and iterable Datasets without items by index."""
 
 from __future__ import annotations
 

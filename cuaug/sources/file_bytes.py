@@ -1,4 +1,4 @@
-"""Where samples lie in files or in memory, for native code to read them."""
+"""Whole files as bytes, with few system calls; where samples lie in files or in memory, for native code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image files: a list of paths, (path, label) pairs, a pattern, or a directory with or without class folders."""
+"""Image files: paths, (path, label) pairs, a pattern, or a directory; or two folders of images and masks."""
 
 from __future__ import annotations
 

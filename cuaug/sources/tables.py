@@ -1,4 +1,4 @@
-"""A pandas DataFrame with a column of paths."""
+"""Tables of paths and labels: text files with a path on each line, CSV files, and pandas DataFrames."""
 
 from __future__ import annotations
 

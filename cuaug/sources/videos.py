@@ -1,4 +1,4 @@
-"""Clips of video files."""
+"""Clips of video files. Indexes of videos, in memory and on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The targets of a batch."""
+"""The targets of a batch. Masks move with the kernels: three byte planes form an image, which moves by whole pixels."""
 
 from __future__ import annotations
 

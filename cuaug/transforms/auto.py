@@ -10,6 +10,8 @@ Differences from torchvision:
 - Magnitudes are computed in double, not float32. A Solarize threshold that is a whole level includes that level;
   torchvision's may lie 1e-5 above it (170.000005 in the ImageNet policy). TrivialAugmentWide's shift 15 of 31 is 16
   pixels, not 15.
+
+timm's RandAugment differs from torchvision's in its operations, magnitudes and probabilities.
 """
 
 from __future__ import annotations

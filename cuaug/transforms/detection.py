@@ -1,4 +1,4 @@
-"""Transforms of keypoints, after torchvision v2."""
+"""Transforms that read or drop boxes and keypoints, after torchvision v2."""
 
 from __future__ import annotations
 

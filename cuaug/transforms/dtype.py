@@ -1,4 +1,8 @@
-"""Conversion of dtypes and value ranges."""
+"""Conversion of dtypes and value ranges, and torchvision's conversions of types, which change no pixel.
+
+Chains take PIL images, arrays and tensors as they are, and a Loader makes tensors. So the latter only say which type
+comes out of a call.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Runs the segments of a chain on images in memory."""
+"""Runs chains and functions on images in memory, and describes the launches of a chain.
+
+`run_chain` is the engine of `Compose(...)(x)`, `apply` that of `cuaug.functional`, `explain` that of
+`Compose.explain`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters: blur, sharpness, lower resolution and JPEG compression.
+"""Filters: blur, sharpness, lower resolution and JPEG compression. Noise, drawn for each pixel of each sample.
 
 Each filter begins a pass; later operations fold into it. Values are not rounded after a filter, except by `JPEG`, whose
 codec rounds.

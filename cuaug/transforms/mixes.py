@@ -1,8 +1,8 @@
-"""MixUp and CutMix, which mix each sample with the next one.
+"""MixUp, CutMix, Mosaic and CopyPaste, which combine images and targets of several samples.
 
-Names, arguments and formulas are torchvision v2's, with two differences. Draws are per sample, not per batch. The
-partner is the next sample of the epoch, not the previous one of the batch. So a result depends on the epoch's order,
-but neither on the batch size nor on the number of ranks.
+MixUp's and CutMix's names, arguments and formulas are torchvision v2's, with two differences. Draws are per sample, not
+per batch. The partners of a sample are the next samples of the epoch, not the previous one of the batch. So a result
+depends on the epoch's order, but neither on the batch size nor on the number of ranks.
 """
 
 from __future__ import annotations

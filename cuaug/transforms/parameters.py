@@ -1,6 +1,8 @@
 """Checks of transform arguments.
 
-Each returns the argument's normal form, or raises a `TransformError`.
+Each returns the argument's normal form, or raises a `TransformError`. `fill` and `dtype` may be dicts by type, as in
+torchvision, such as {Image: 127, Mask: 0, "others": None}. Their keys are torch.Tensor, PIL.Image.Image, the classes of
+`torchvision.tv_tensors`, and "others".
 """
 
 from __future__ import annotations

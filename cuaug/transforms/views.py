@@ -1,6 +1,7 @@
-"""Several views of each image, made from one decoded image.
+"""Several views of each image, and frames of clips that draw alone or are left out.
 
-Each image has one plan row per view. The other transforms of the chain draw once for all views of an image.
+A view is made from one decoded image. Each image has one plan row per view. The other transforms of the chain draw once
+for all views of an image.
 """
 
 from __future__ import annotations

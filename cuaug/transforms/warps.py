@@ -1,8 +1,12 @@
-"""Rotation, affine and perspective transforms, with torchvision v2's arguments, defaults and meaning.
+"""Rotation, affine and perspective transforms, and displacement fields, after torchvision v2.
 
 Crops and flips before a warp, and crops, flips and padding after it, fold into its one interpolation. A resize, another
 warp, or a warp after pixel operations takes a pass of its own. As in torchvision, warps do not antialias: shrink with
 `Resize`. `padding_mode` is an addition to torchvision.
+
+Points are (x, y) in pixels; pixel i covers [i, i + 1), and y points down. Every matrix maps points of the new image to
+points of the old one, as `Plan.warp` takes it. Angles are in degrees. A displacement field, smooth noise or a grid of
+stretched cells, is given at nodes; the kernel interpolates between them.
 """
 
 from __future__ import annotations

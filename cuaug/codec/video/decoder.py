@@ -1,4 +1,8 @@
-"""`VideoDecoder`: decodes chosen frames of a video, and no more than they need."""
+"""`VideoDecoder`: decodes chosen frames of a video, and no more than they need.
+
+H.264 and HEVC carry messages beside the pictures, supplemental enhancement information (SEI); damage to those alone
+costs no frame.
+"""
 
 from __future__ import annotations
 

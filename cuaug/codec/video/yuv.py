@@ -1,4 +1,7 @@
-"""Converts parts of decoded video frames to RGB: chroma upsampling and the colour matrix run in the kernel."""
+"""Converts parts of decoded video frames to RGB: chroma upsampling and the color matrix run in the kernel.
+
+For a GPU, `PlaneRows` copies the rows of the planes that the conversion reads, packed for the upload.
+"""
 
 from __future__ import annotations
 

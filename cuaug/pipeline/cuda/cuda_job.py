@@ -9,6 +9,8 @@ batch's event.
 The output images come from torch's caching allocator, not from a ring: the consumer may keep them for any time, on any
 stream. The allocator sees the last reference go. It knows the streams (`record_stream`), and reuses a block once their
 queued work has run. After a few batches of one size it needs no memory from the driver.
+
+Tensors in the labels of a batch are uploaded by one asynchronous copy from pinned memory.
 """
 
 from __future__ import annotations

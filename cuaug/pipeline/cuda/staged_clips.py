@@ -2,7 +2,8 @@
 
 Worker threads decode clips with FFmpeg and copy the rows that the plan reads there, as they are: 4:2:0 takes 1.5 bytes
 a pixel, where RGB takes 3. `CudaProducer` uploads them, and `CudaExecutor` converts the region of each clip.
-With NVDEC, frames are decoded on the GPU and stay there; FFmpeg decodes the clips that NVDEC does not.
+With NVDEC, frames are decoded on the GPU and stay there; FFmpeg decodes the clips that NVDEC does not. `NvdecPool`
+has one NVDEC decoder for each thread that decodes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""HDF5 files with a dataset of images and datasets of labels."""
+"""HDF5 files with a dataset of images and datasets of labels.
+
+An untrusted file must not reach other files. HDF5 follows links, views (virtual datasets) and external storage into any
+file that the process may read, and waits at a pipe. Here only views are followed, and only to files below the file's
+folder or HDF5_VDS_PREFIX.
+"""
 
 from __future__ import annotations
 

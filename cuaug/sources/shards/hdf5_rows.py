@@ -5,6 +5,10 @@ HDF5 2.0 trusts a file's claims about its chunks, so each stored chunk is checke
 - A deflated chunk may inflate to any size, and HDF5 allocates all of it.
 - A chunk may hold fewer bytes than its shape needs; HDF5 then returns uninitialized memory.
 - A chunk may never have been written; HDF5 then returns zeros, a black image.
+
+Variable-length values are read from the global heaps without HDF5, which never returns from some damaged heaps. Reading
+here also takes no lock and knows a value's size before reading it. Reference: HDF5 File Format Specification, III.E
+"Global Heap".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parquet files with a column of encoded images."""
+"""Parquet files with a column of encoded images, and labels of any type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base of MDS shards and LitData chunks: files of records, each found by a table of offsets.
+"""MosaicML's MDS shards and LitData's chunks: files of records, each found by a table of offsets.
 
 Both formats begin with the number of records and their offsets, uint32. A record begins with the sizes of its fields
 of variable size, uint32; then follow the fields. So no library is needed to read them: mosaicml-streaming requires

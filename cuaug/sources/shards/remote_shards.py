@@ -1,4 +1,11 @@
-"""Reads samples of remote shards: from an iteration's read-ahead, or by requests of their own."""
+"""Samples and indexes of remote shards.
+
+Samples come from an iteration's read-ahead, or by requests of their own. An index comes from the local cache or from
+beside the shard, or is made by range requests.
+
+An index is kept in CUAUG_CACHE_DIR or ~/.cache/cuaug, by the shard's URL, size and version. One beside the shard,
+`<url>.cuaug-index`, counts if the shard's size, beginning and end are those of the local file that it was made from.
+"""
 
 from __future__ import annotations
 

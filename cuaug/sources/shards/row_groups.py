@@ -1,4 +1,4 @@
-"""Row groups of Parquet files: opening files here and remote, reading footers, and a cache of decoded row groups."""
+"""Row groups of Parquet files: opened here and remote, decoded ahead of the next batches, and cached."""
 
 from __future__ import annotations
 

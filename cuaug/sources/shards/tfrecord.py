@@ -1,4 +1,4 @@
-"""TFRecord files of tf.train.Example messages, read without TensorFlow."""
+"""TFRecord files of tf.train.Example messages, parsed with protobuf, without TensorFlow."""
 
 from __future__ import annotations
 
