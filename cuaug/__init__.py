@@ -8,23 +8,28 @@
 `import cuaug` imports neither CuPy nor nvImageCodec and creates no CUDA context. Modules load on first use, so
 `python -m cuaug doctor` runs where a dependency is missing.
 
-__main__.py               `python -m cuaug`: the `cuaug` command
-apply.py                  runs plans on images in memory: the engine of `Compose(...)(x)` and `cuaug.functional`
-arguments.py              checks of arguments; each raises a LoaderError that names the argument
-batch.py                  `Batch`: the images and labels of a step, and which samples they are
-dataloader_attributes.py  attributes that trainers look for on a torch DataLoader and its dataset, for `Loader`
-decode_options.py         `DecodeOptions`: how a loader turns encoded images into pixels
-decoding.py               `decode`: encoded images in, tensors out, without a loader
-device.py                 the choice of a loader's device
-drawing.py                `show`: a batch as a grid of pictures, with its boxes, masks, keypoints and labels
-errors.py                 the exceptions cuaug raises on purpose, which derive from `CuaugError`, and its warnings
-image_types.py            recognizes images and their kinds: PIL images, arrays, tensors, and torchvision's tv_tensors
-interop.py                converts images to the kernels' layout, and results back
-labels.py                 `collate`, which merges the labels of a batch's samples
-limits.py                 size limits of one sample
-loader.py                 `Loader`: image files in, augmented batches out
-migration_hints.py        arguments and attributes of other libraries' loaders, and their counterparts in a `Loader`
-ray.py                    `Augment`: images in columns of batches, decoded and augmented
+__main__.py    `python -m cuaug`: the `cuaug` command
+loader.py      `Loader`: image files in, augmented batches out
+batch.py       `Batch`: the images and labels of a step, and which samples they are
+decoding.py    `decode`: encoded images in, tensors out, without a loader
+ray.py         `Augment`: images in columns of batches, decoded and augmented
+drawing.py     `show`: a batch as a grid of pictures, with its boxes, masks, keypoints and labels
+errors.py      the exceptions cuaug raises on purpose, which derive from `CuaugError`, and its warnings
+transforms/    transform classes
+functional/    the same operations with explicit parameters
+targets/       boxes, masks and keypoints of labels
+plan/          the operations of a batch, one program per sample
+images/        images of any library as tensors
+devices/       runs plans on the CPU and on GPUs
+codec/         decodes images and videos
+pipeline/      from sample indices to finished batches
+sampling/      order, random numbers, rank slices
+profiling/     where a loader's time goes
+cache/         encoded bytes and decoded pixels that epochs share
+sources/       where samples come from
+remote/        byte ranges of remote files
+commands/      the `cuaug` command
+_runtime/      process and machine: compiled library, disk, forks, CPUs, ranks; checks of arguments
 """
 
 from __future__ import annotations

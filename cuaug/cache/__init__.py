@@ -15,15 +15,12 @@ several loaders over the same samples and refuses others. `DecodedCache` keeps n
 
 `estimate` predicts the size of a dataset in each cache; `shrunken_size` is the size at which an image is cached.
 
-encoded.py        `EncodedCache`
-decoded.py        `DecodedCache`, over one of the stores
-limits.py         limits, and checks that a cache belongs to a dataset
-estimate.py       `estimate`
-open.py           opens a loader's cache for its source
-device.py         `DeviceStore`: decoded pixels in a GPU's memory
-disk.py           `DiskStore`: decoded pixels in a directory, shared by processes and kept after they end
-image_buffers.py  reusable memory for images read from a disk cache
-memory.py         `MemoryStore`: decoded pixels in this process's memory
+encoded.py       `EncodedCache`
+decoded.py       `DecodedCache`, over one of the stores; those in memory and in a GPU's memory
+disk_store.py    `DiskStore`: decoded pixels in a directory, shared by processes and kept after they end
+cache_limits.py  limits, and checks that a cache belongs to a dataset
+estimate.py      `estimate`
+open_cache.py    opens a loader's cache for its source
 """
 
 from __future__ import annotations

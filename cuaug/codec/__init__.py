@@ -34,30 +34,19 @@ kernels/cpu/batch_work.h.
 
 image.py           `EncodedImage`, `DecodedImage`, `read_header`
 sniff.py           format, EXIF orientation and JPEG markers, from the first bytes
-cpu.py, cuda.py    `CpuDecoder`, `CudaDecoder`
-decoder_paths.py   which of nvImageCodec's decoders a GPU uses
+cpu_decoder.py     `CpuDecoder`
+cuda_decoder.py    `CudaDecoder`
+decode_options.py  `DecodeOptions`: how a loader decodes
 _nvimgcodec_c.py   nvImageCodec on the CPU, through its C interface
-_nvimgcodec.py     nvImageCodec on GPUs, through its Python interface
-_pillow.py         decoding with Pillow
-masks.py           masks as class numbers, with Pillow
-picture.py         images that are not 8-bit RGB: PNG, TIFF and NPY as stored, other formats with Pillow
-tiff_pixels.py     TIFF samples as stored
-loss.py            information that a file loses in 8 bits
-tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
-device_jpegs.py    what our kernels (kernels/core/decode_jpeg.h) decode of a batch's JPEGs
-jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG
-jpeg_index.py      the JPEG index: entry points, in a file that processes share
-exif.py            EXIF orientation of pixels and regions
+_nvimgcodec.py     nvImageCodec on GPUs, through its Python interface; which of its decoders a GPU uses
+device_jpegs.py    JPEGs of a batch for our kernels (kernels/core/decode_jpeg.h)
+jpeg_index.py      the JPEG index: entry points, in a file that processes share; crops of JPEGs
 jpegtran.py        restart markers for JPEGs, for `cuaug prepare`
-multichannel.py    `MultiChannelImage`: other images than 8-bit RGB, for the kernels
+masks.py           masks as class numbers, with Pillow
+picture.py         images that are not 8-bit RGB, and their form for the kernels
 messages.py        warnings of the image libraries
-nvdec.py           `NvdecDecoder`: decodes chosen frames of a video on a GPU's video engine, with PyNvVideoCodec
-samples.py         depth, sign and order of a file's samples, as the file states them
-sei.py             supplemental enhancement information (SEI) of H.264 and HEVC: messages beside the pictures
-video.py           `VideoDecoder`: decodes chosen frames of a video, and no more than they need
-video_index.py     `VideoIndex`: when each frame of a video is shown, and where decoding may begin
-yuv.py             converts parts of decoded video frames to RGB
-yuv_planes.py      copies the rows of video frames' planes that conversion to RGB reads, packed, for the upload to a GPU
+formats/           formats beside JPEG
+video/             videos
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@ Each function takes the inputs of `cuaug.transforms.Compose` and returns the sam
 (N, C, H, W); a NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are
 torchvision's. An invalid argument raises a `TransformError` that names it and the allowed values.
 
-color.py     colour operations with explicit parameters
-filters.py   filters, noise, JPEG artefacts and erasing with explicit parameters
-geometry.py  geometry with explicit parameters
-operator.py  the functions as an operator of `torch.library`
+pixel_functions.py     color operations, filters, noise, JPEG artifacts and erasing with explicit parameters
+geometry_functions.py  geometry with explicit parameters
+operator.py            the functions as an operator of `torch.library`
 """
 
 from typing import TYPE_CHECKING, Any

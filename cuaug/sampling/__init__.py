@@ -1,12 +1,10 @@
 """Sampling: the order of an epoch, the random numbers of its samples, and the slice of each rank.
 
-orders.py    samplers: the order of an epoch
-epoch.py     one epoch: its order, the samples' RNG keys, replacements
-steps.py     the order divided into steps and rank slices
-progress.py  where a loader stands: the next epoch, the position in it, and the seed
-state.py     checks of a loader's `state_dict`
-rng.py       `SampleRNG`, the counter-based generator
-clips.py     `ClipSampler`: which frames of a video a clip holds
+orders.py        samplers: the order of an epoch
+epoch.py         one epoch: its order, its steps and rank slices, the samples' RNG keys, replacements
+loader_state.py  where a loader stands, and its `state_dict`, checked
+rng.py           `SampleRNG`, the counter-based generator
+clip_sampler.py  `ClipSampler`: which frames of a video a clip holds
 """
 
 from __future__ import annotations

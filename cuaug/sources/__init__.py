@@ -23,50 +23,22 @@
 `open_source` picks the class from a path, list or Dataset and uses its default arguments; `Loader` calls it.
 `Source` is the protocol for sources of your own. Modules with a leading underscore hold shared helpers.
 
-_arrow_values.py     values of Arrow columns: encoded images, and labels of any type
-_bytes.py            reads whole files as bytes, with few system calls
-_coco_fields.py      fields of COCO files, checked: a ValueError names the field, and what it must be
-_coco_masks.py       rasterizes COCO segmentations: polygons and run lengths, bit-identical to pycocotools
-_example.py          parses tf.train.Example messages with protobuf, without TensorFlow
-_file_ranges.py      where samples lie in files or in memory, for native code to read them
-_fingerprint.py      digests of a source: `fingerprint` of its samples and labels
-_hdf5_file.py        opens datasets of an untrusted HDF5 file, without reaching other files
-_hdf5_heap.py        reads HDF5's variable-length values from the global heaps, without HDF5
-_hdf5_rows.py        reads rows of an HDF5 dataset, after checking the stored chunks that hold them
-_index.py            indexes of shards: byte offsets of samples, made by one scan of the shard and kept on disk
-_items.py            items of Datasets: splits them into image and label, and converts images to paths, bytes or arrays
-_labels.py           labels: selects a record's label fields and decodes them from bytes
-_parquet_pages.py    reads columns of a row group within a memory limit
-_record_files.py     base of MDS shards and LitData chunks: files of records, each found by a table of offsets
-_remote_index.py     indexes of remote shards: read from the local cache or from beside the shard
-_remote_shards.py    reads samples of remote shards: from an iteration's read-ahead, or by requests of their own
-_repr.py             `repr` of sources: class, number of samples, location
-_row_group_ahead.py  decodes the row groups of the next batches of an iteration, into the cache that samples read from
-_row_groups.py       row groups of Parquet files: opening files here and remote, reading footers
-_shards.py           base of sources whose samples lie in several large files (shards): file patterns, sample lookup
-_subset_concat.py    sources made of sources: torch's Subset (also from random_split) and ConcatDataset
-_text.py             helpers for list files and tables: opening text, parsing numbers, resolving paths
-coco.py              COCO annotation files: detection, instance segmentation and keypoints
-csv_file.py          a table with a column of paths and columns of labels
-data_frame.py        a pandas DataFrame with a column of paths
-files.py             image files: a list of paths, (path, label) pairs, a pattern
-from_dataset.py      a torch Dataset, or any object with `len(dataset)` and `dataset[i]`
-from_iterable.py     an iterable Dataset without items by index, such as Hugging Face's streaming ones
-hdf5.py              HDF5 files with a dataset of images and datasets of labels
-jpeg_index_file.py   the file of a source's JPEG index: where it lies, and opening it
-list_file.py         a text file with a path and its label on each line
-litdata.py           LitData's optimized chunks
-lmdb_environment.py  LMDB environments whose values are images
-mds.py               MosaicML's MDS shards
-open.py              `open_source`: picks the source for a path, a list or a Dataset
-pairs.py             images and masks in two folders, paired by name
-parquet.py           Parquet files with a column of encoded images
-remote.py            images behind URLs: http, https, s3 and gs, or any fsspec protocol that the user allows
-source.py            the protocol of a source: samples by index
-tar_shards.py        tar files in WebDataset's layout: members with the same name up to the first dot form one sample
-tfrecord.py          TFRecord files of tf.train.Example messages, read without TensorFlow
-video_index.py       indexes of videos, in memory and on disk
-videos.py            clips of video files
+source.py           the protocol `Source`; `repr` and digests of sources
+open.py             picks the class from a path, list or Dataset
+files.py            image files: paths, (path, label) pairs, a pattern, a directory, or two of images and masks
+datasets.py         torch Datasets, and iterable Datasets without items by index
+items.py            items of Datasets: splits them into image and label, and converts images to paths, bytes or arrays
+tables.py           text files, CSV files and DataFrames with a column of paths
+coco.py             COCO annotation files: detection, instance segmentation and keypoints
+coco_masks.py       rasterizes COCO segmentations: polygons and run lengths, bit-identical to pycocotools
+videos.py           clips of video files, and the indexes of videos
+remote_files.py     files behind URLs
+shards/             several samples in one file
+subset_concat.py    sources made of sources: torch's Subset (also from random_split) and ConcatDataset
+labels.py           labels: selects a record's label fields and decodes them from bytes
+text.py             helpers for list files and tables: opening text, parsing numbers, resolving paths
+file_bytes.py       whole files as bytes; where samples lie in files, for native code to read them
+jpeg_index_file.py  where the JPEG index of a source is kept
 """
 
 from __future__ import annotations

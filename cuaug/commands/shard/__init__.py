@@ -1,8 +1,8 @@
 """`cuaug shard` writes the samples of any source as tars in WebDataset's layout.
 
-build.py    builds a set of shards; a killed run is resumed by running it again
-files.py    the files of a set of shards, and the manifest, which knows each by size and SHA-256
-samples.py  encodes the samples of a source as the files of a shard: an image and a label
+build.py          builds a set of shards; a killed run is resumed by running it again
+writers.py        the files of a set of shards, and the manifest, which knows each by size and SHA-256
+shard_samples.py  encodes the samples of a source as the files of a shard: an image and a label
 """
 
 from __future__ import annotations
