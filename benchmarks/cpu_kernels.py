@@ -1,4 +1,4 @@
-"""The augmentation alone, on one thread: a crop resized to 224 x 224, flipped and normalised, beside OpenCV and Pillow.
+"""The augmentation alone, on one thread: a crop resized to 224 x 224, flipped and normalized, beside OpenCV and Pillow.
 
 Contenders take turns; cuaug runs with each instruction set of the processor, with and without antialiasing. Printed are
 medians and ranges in milliseconds. OpenCV does not antialias. It runs in two ways: its fastest known here, by planes
@@ -33,7 +33,7 @@ BATCH = (128, 3, SIZE, SIZE)
 BYTES = 3 * HEIGHT * WIDTH + 4 * 3 * SIZE * SIZE
 OPENCV, PLAIN = (
     "cv2: resize, flip, split; planes by NumPy, in place",
-    "cv2: resize; flip, normalise, transpose by NumPy",
+    "cv2: resize; flip, normalize, transpose by NumPy",
 )
 COPY = "copy as many bytes"
 

@@ -8,7 +8,7 @@ has all files, and an epoch has made them known.
 the GIL, which reads files and parses them, and copies what the kernels need of them to pinned memory. The JSON has
 `cpu_us_per_image`, both together for crops of files. Labels stay on the CPU.
 
-RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
+RandomResizedCrop(224), flip, normalize to float16, over JPEG files of about 500 x 375. Medians over batches.
 
     python benchmarks/staging.py --out benchmarks/results/staging.json    # --profile prints a profile instead
 """

@@ -224,7 +224,7 @@ def _share(cores: Sequence[frozenset[int]], rank: int, ranks: int) -> frozenset[
 
 
 def _cores(cpus: frozenset[int], root: Path) -> list[frozenset[int]]:
-    """The CPUs by core, in the order of each core's first CPU; neighbours often share a cache."""
+    """The CPUs by core, in the order of each core's first CPU; neighbors often share a cache."""
     cores: list[frozenset[int]] = []
     left = set(cpus)
     for cpu in sorted(cpus):

@@ -20,7 +20,7 @@ Limits:
   AVIF frames, and JPEG 2000 tiles, precincts and code blocks.
 - Other formats raise `DecodeError`, even where Pillow reads them: their decoders have no limits.
 - nvImageCodec 0.9.0 corrupts the heap on a damaged JPEG 2000 file, and returns a damaged TIFF half-filled as a success.
-  Its colours also differ for TIFF palettes, gray with alpha and CMYK. Pillow therefore decodes both formats.
+  Its colors also differ for TIFF palettes, gray with alpha and CMYK. Pillow therefore decodes both formats.
 - nvImageCodec gives no reason for a failure. Pillow decodes such a file after all, or names the cause.
   `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` and `PIL.Image.MAX_IMAGE_PIXELS` apply then.
 

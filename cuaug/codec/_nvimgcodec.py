@@ -80,7 +80,7 @@ hold_during_fork(import_lock)  # a forked child could not finish its parent's im
 def nv() -> ModuleType:
     """Import nvImageCodec on first use. The import may create a CUDA context, so it must not happen before a fork.
 
-    A Ctrl-C during its initialisation would raise an ImportError, and no later import would succeed in this process.
+    A Ctrl-C during its initialization would raise an ImportError, and no later import would succeed in this process.
     Only the main thread handles signals, so it lets another thread import.
     """
     if _nvimgcodec is None:
@@ -227,8 +227,8 @@ def engine_decodes(device_id: int) -> str:
             results.append(f"fails {with_or_without} ({type(error).__name__}: {error})")
             continue
         is_red = mean is not None and mean[0] >= 240 and mean[1] <= 15
-        colours = "" if mean is None or is_red else f", red came as red={mean[0]:.0f} green={mean[1]:.0f}"
-        results.append(f"{'decodes' if is_red else 'does not decode'} {with_or_without}{colours}")
+        colors = "" if mean is None or is_red else f", red came as red={mean[0]:.0f} green={mean[1]:.0f}"
+        results.append(f"{'decodes' if is_red else 'does not decode'} {with_or_without}{colors}")
     text = ", ".join(results)
     if all(result.startswith("decodes") for result in results):
         return text
@@ -243,10 +243,10 @@ PLAIN_SIZE = 240, 320
 """(height, width) of `plain_jpeg`."""
 
 
-def plain_jpeg(colour: tuple[int, int, int]) -> bytes:
-    """A one-colour JPEG large enough for a GPU's hardware engine, which refuses a few pixels."""
+def plain_jpeg(color: tuple[int, int, int]) -> bytes:
+    """A one-color JPEG large enough for a GPU's hardware engine, which refuses a few pixels."""
     encoded = io.BytesIO()
-    Image.new("RGB", PLAIN_SIZE[::-1], colour).save(encoded, "JPEG")
+    Image.new("RGB", PLAIN_SIZE[::-1], color).save(encoded, "JPEG")
     return encoded.getvalue()
 
 

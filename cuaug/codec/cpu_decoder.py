@@ -37,7 +37,7 @@ class CpuDecoder:
 
     Args:
         fancy_upsampling: smooth the chroma of subsampled JPEGs, as libjpeg and Pillow do. Decoding without it is
-            somewhat faster; colours at sharp edges then differ by up to 24 levels.
+            somewhat faster; colors at sharp edges then differ by up to 24 levels.
 
     Attributes:
         decoded_by: decoder of the last image: "cpu" (nvImageCodec), "pillow", or "source" for pixels that came

@@ -161,7 +161,7 @@ class CudaDecoder:
                 params=self._displayed_params if oriented else self._stored_params,
                 cuda_stream=stream,
             )
-        except (RuntimeError, ValueError) as error:  # one bad file must not fail its neighbours
+        except (RuntimeError, ValueError) as error:  # one bad file must not fail its neighbors
             if len(positions) == 1:
                 self.cause = f"{type(error).__name__}: {error}"
                 return positions

@@ -17,7 +17,7 @@ class DecodeOptions:
     """How a `Loader` decodes images, passed as `Loader(..., decode=...)`.
 
     Args:
-        mode: "RGB", three 8-bit channels; "L", one: gray, or Pillow's luma of colour; "RGBA", four: opaque images have
+        mode: "RGB", three 8-bit channels; "L", one: gray, or Pillow's luma of color; "RGBA", four: opaque images have
             alpha 255; "unchanged", 1 to 16 channels of uint8, uint16 or float32, as the file stores them (PNG, TIFF,
             NPY; other formats where Pillow keeps them).
         lossy: decode files that hold more than the mode keeps. True takes 8 bits of 16, scales other ranges, such as a

@@ -183,7 +183,7 @@ def _decode(header: EncodedImage, convert: Callable[[Any], NDArray[Any]]) -> NDA
 
 
 def _read_deep_png(data: bytes, image: Any) -> NDArray[np.uint16]:
-    """Read 16-bit colour, or gray with alpha, without orientation; Pillow keeps the upper bytes of it alone."""
+    """Read 16-bit color, or gray with alpha, without orientation; Pillow keeps the upper bytes of it alone."""
     if data[25] == 4:  # gray with alpha: 4 bytes per pixel, which an 8-bit RGBA PNG has too
         head = data[12:24] + b"\x08\x06" + data[26:29]
         image = pillow_open(data[:12] + head + zlib.crc32(head).to_bytes(4, "big") + data[33:])

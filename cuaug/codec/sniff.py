@@ -157,7 +157,7 @@ def _png(data: bytes) -> int | None:
             if exif is not None:
                 return None
             exif = data[at + 8 : at + 8 + length]
-        # acTL starts an animation: nvImageCodec returns its damaged pixels as uninitialised memory. The text chunk is
+        # acTL starts an animation: nvImageCodec returns its damaged pixels as uninitialized memory. The text chunk is
         # how ImageMagick stores EXIF.
         elif kind == b"acTL" or (kind in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8)):
             return None

@@ -94,7 +94,7 @@ class ReusedBuffer:
         self._too_large = 0
 
     def get(self, size: int) -> torch.Tensor:
-        """(size,) uint8, uninitialised; valid until the next call."""
+        """(size,) uint8, uninitialized; valid until the next call."""
         memory = self._memory
         capacity = 0 if memory is None else memory.nelement()
         self._too_large = self._too_large + 1 if capacity > _SHRINK_FACTOR * size else 0

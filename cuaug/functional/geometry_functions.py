@@ -245,7 +245,7 @@ def elastic(
         heights, widths = plan.sizes
         if moves.shape not in [(n, heights[0], widths[0], 2) for n in (1, len(plan))]:
             raise TransformError(f"displacement must be (1, {heights[0]}, {widths[0]}, 2) here, not {moves.shape}")
-        # Nodes half a pixel apart: every other one is the centre of a pixel, and only centres are sampled.
+        # Nodes half a pixel apart: every other one is the center of a pixel, and only centers are sampled.
         nodes = [np.arange(2 * int(size[0]) + 1) // 2 for size in plan.sizes]
         rows, columns = (np.minimum(own, own[-1] - 1) for own in nodes)
         field = moves[:, rows][:, :, columns, ::-1] * [heights[0] / 2.0, widths[0] / 2.0]

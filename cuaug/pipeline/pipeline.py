@@ -46,7 +46,7 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def empty(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
-        """Uninitialised contiguous tensors, in one block."""
+        """Uninitialized contiguous tensors, in one block."""
         sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
         *starts, size = itertools.accumulate((-(-size // _ALIGN) * _ALIGN for size in sizes), initial=0)
         with self._lock:

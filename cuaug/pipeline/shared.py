@@ -30,7 +30,7 @@ __all__ = ["GPU_BATCH", "call_config", "is_plain", "makes_one_size", "shared_pip
 
 #: A first batch of this size fixes the GPU decoder's split; larger ones open it anew.
 GPU_BATCH = 64
-# Image sizes for which a chain that makes one size of all images is recognised.
+# Image sizes for which a chain that makes one size of all images is recognized.
 _PROBES = np.array([[480, 640, 517, 389], [640, 480, 389, 389]])
 
 

@@ -1,6 +1,6 @@
 """Boxes and keypoints of a batch, moved by the same steps as its pixels.
 
-Coordinates are (x, y) in pixels. Pixel (0, 0) covers the square from (0, 0) to (1, 1); its centre is (0.5, 0.5). A
+Coordinates are (x, y) in pixels. Pixel (0, 0) covers the square from (0, 0) to (1, 1); its center is (0.5, 0.5). A
 point that leaves the image is lost, like its pixel; a later step does not bring it back.
 
 Every step moves a box's four corners, and their bounding rectangle is the new box at the end. If a step takes a part of
@@ -21,7 +21,7 @@ __all__ = ["BOX_FORMATS", "BoxesKeypoints", "mirror", "scaling", "shift", "swap"
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-#: The four numbers of a box: two corners, a corner and a size, or a centre and a size.
+#: The four numbers of a box: two corners, a corner and a size, or a center and a size.
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 
 # How far rounding may move a point out of the image, in pixels; as in kernels/planner/geometry.h.

@@ -82,10 +82,10 @@ class CompiledPlan:
         return geometry.regions(self.rows[0])
 
     def for_masks(self) -> CompiledPlan:
-        """The same geometry for masks, (H, W, 3) uint8, by nearest neighbour.
+        """The same geometry for masks, (H, W, 3) uint8, by nearest neighbor.
 
         No value changes. Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the
-        pixel under the centre of the new one.
+        pixel under the center of the new one.
         """
         rows = self.rows.copy()
         interpolated = rows["filter"] != Filter.NEAREST
@@ -241,12 +241,12 @@ class Plan(PlanState):
         """Samples a new image at mapped points of the image so far.
 
         Args:
-            matrix: (3, 3) or (N, 3, 3), from new points (x, y, 1) to old ones, in pixels. The centre of pixel (0, 0) is
+            matrix: (3, 3) or (N, 3, 3), from new points (x, y, 1) to old ones, in pixels. The center of pixel (0, 0) is
                 (0.5, 0.5). The result is divided by its third coordinate, so a matrix's scale is free.
             height, width: size of the new image.
             filter: NEAREST, BILINEAR or BICUBIC, without antialiasing; use `resize` to shrink.
             border: how to extend the image so far beyond its edges.
-            fill: colour of `Border.CONSTANT`: a number or one per channel.
+            fill: color of `Border.CONSTANT`: a number or one per channel.
             field: (R, C, 2) or (N, R, C, 2), R and C at least 2: displacements (dy, dx) in pixels, added to new points
                 before `matrix` applies. The nodes span the new image from corner to corner; linear in between.
             nodes: (rows, columns), numbers or (N,): how many of the first R and C a sample uses to span its image; None
@@ -285,7 +285,7 @@ class Plan(PlanState):
             heights, widths = self._table.sizes(chosen)
             self.points.move(chosen, matrix(), heights, widths, field=field, inverse=inverse)
 
-    # --- neighbourhoods ---------------------------------------------------------------------------------------------
+    # --- neighborhoods ---------------------------------------------------------------------------------------------
     def barrier(self, where: Where = None) -> None:
         """Begins a new pass: later operations read the finished image so far."""
         self._table.begin_pass(self._choose(where), "a barrier was requested")
@@ -293,7 +293,7 @@ class Plan(PlanState):
     def convolve(
         self, down: ArrayLike, across: ArrayLike, *, border: Border = Border.REFLECT, where: Where = None
     ) -> None:
-        """Weighted sums of neighbours along columns, then along rows.
+        """Weighted sums of neighbors along columns, then along rows.
 
         Args:
             down, across: (K,) or (N, K) weights, K odd: top to bottom, and left to right.

@@ -1,4 +1,4 @@
-"""The neighbourhood operations of `Plan`: separable filters, stencils, medians and JPEG.
+"""The neighborhood operations of `Plan`: separable filters, stencils, medians and JPEG.
 
 Each runs as a pass that filters an image instead of resampling it. The pass reads the whole image so far; a plain crop
 of the source before it folds in. Later crops, flips, quarter turns, pads and point operations fold in too.

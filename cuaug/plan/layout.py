@@ -42,7 +42,7 @@ class Filter(IntEnum):
     """How pixels are resampled.
 
     A warp takes NEAREST (the pixel that holds the point), BILINEAR or BICUBIC. A resize takes all: NEAREST the pixel
-    under the new pixel's first corner, as OpenCV; NEAREST_EXACT the pixel under its centre, as Pillow. BOX, HAMMING and
+    under the new pixel's first corner, as OpenCV; NEAREST_EXACT the pixel under its center, as Pillow. BOX, HAMMING and
     LANCZOS need antialiasing.
     """
 

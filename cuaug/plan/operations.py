@@ -1,6 +1,6 @@
 """Point operations as `OP` rows: one function per operation, one row per sample.
 
-Parameters are numbers, or arrays with one entry per sample. A colour is a number, (3,) per channel, or (N, 1) or (N, 3)
+Parameters are numbers, or arrays with one entry per sample. A color is a number, (3,) per channel, or (N, 1) or (N, 3)
 per sample. `n` is the number of samples, and `limit` the value of white (`Plan.limit`): most operations saturate to
 [0, limit], as in torchvision. kernels/ops.def lists the operations, kernels/core/point_operations.h computes them.
 """
@@ -232,7 +232,7 @@ def grid(n: int, tile: ArrayLike, ratio: ArrayLike, angle: ArrayLike, shift: Arr
         ratio: side of the square, as a fraction of the tile's.
         angle: rotation of the grid about the image's corner, in radians, counter-clockwise.
         shift: (2,) or (N, 2): (down, across), in tiles.
-        fill: a colour.
+        fill: a color.
     """
     ops = _rows(n, OpCode.GRID)
     down, across = np.cos(angle) / tile, np.sin(angle) / tile

@@ -111,7 +111,7 @@ def first_window_with_box(
 ) -> tuple[Indices, NDArray[np.bool_]]:
     """The first of T random windows that overlaps a box enough.
 
-    The box's centre must lie in the window.
+    The box's center must lie in the window.
 
     Args:
         numbers: (n, T, 4) random numbers in [0, 1) for a window's width, height, left and top.

@@ -147,9 +147,9 @@ def pad(table: PassTable, chosen: Indices, sides: Indices, border: Border, fill:
     current, op_kind = table.current, table.op_kind[chosen]
     table.begin_pass(chosen[op_kind == POSITIONAL], *AFTER_POSITIONAL)
     if border == Border.CONSTANT:
-        table.begin_pass(chosen[op_kind == POINTWISE], "point operations come before a border of constant colour")
+        table.begin_pass(chosen[op_kind == POINTWISE], "point operations come before a border of constant color")
     if border == Border.WRAP:
-        # A tile of a JPEG pass has room for neighbouring blocks only, not for blocks of the opposite edge.
+        # A tile of a JPEG pass has room for neighboring blocks only, not for blocks of the opposite edge.
         is_jpeg = current["neighbourhood"][chosen] == Neighbourhood.JPEG
         table.begin_pass(chosen[is_jpeg], "a border that wraps comes after a JPEG")
     padded, has_source = table.padding_visible(chosen)

@@ -146,8 +146,8 @@ class Coco(ReprMixin):
     | "keypoints" | (K, P, 3) | float32 | x, y, COCO's v; only if the file has keypoints |
     | "masks" | (K, H, W) | uint8 | only with `masks=True` |
 
-    COCO's keypoints count pixels; here a pixel's centre is at half, so 0.5 is added to x and y, as in detectron2.
-    Unlabelled keypoints are 0, 0, 0.
+    COCO's keypoints count pixels; here a pixel's center is at half, so 0.5 is added to x and y, as in detectron2.
+    Unlabeled keypoints are 0, 0, 0.
 
     The file is read once, into arrays that processes share and that pickle fast. An image of another size than the file
     states is a DecodeError. If this affects exactly the images with an EXIF rotation, the annotations ignore EXIF: use

@@ -122,6 +122,6 @@ def _crossings(points: NDArray[np.float64], height: int, width: int) -> NDArray[
     changes = np.flatnonzero(u[1:] != u[:-1])
     column = (np.where(u[changes + 1] < u[changes], u[changes + 1], u[changes + 1] - 1) + 0.5) / _UPSAMPLING - 0.5
     row = (np.minimum(v[changes + 1], v[changes]) + 0.5) / _UPSAMPLING - 0.5
-    is_centre = (np.floor(column) == column) & (column >= 0) & (column <= width - 1)
-    row = np.ceil(np.clip(row[is_centre], 0, height))
-    return column[is_centre].astype(np.int64) * height + row.astype(np.int64)
+    is_center = (np.floor(column) == column) & (column >= 0) & (column <= width - 1)
+    row = np.ceil(np.clip(row[is_center], 0, height))
+    return column[is_center].astype(np.int64) * height + row.astype(np.int64)

@@ -95,7 +95,7 @@ class Files(ReprMixin):
     def from_directory(cls, root: str | os.PathLike[str]) -> Files:
         """Finds every image below root/<class>/, at any depth, in sorted order.
 
-        A directory that holds images and no folders gives these, unlabelled: a file's label is its index, as in a list
+        A directory that holds images and no folders gives these, unlabeled: a file's label is its index, as in a list
         of paths. The log names files that are left out: those beside class folders, and those beside images that are
         no images.
 
@@ -142,7 +142,7 @@ class Files(ReprMixin):
 
     @classmethod
     def from_pattern(cls, pattern: str) -> Files:
-        """The files that match a shell pattern, sorted and unlabelled: a file's label is its index.
+        """The files that match a shell pattern, sorted and unlabeled: a file's label is its index.
 
         `**` stands for any number of folders. Folders are left out.
 

@@ -65,10 +65,10 @@ def open_source(files: Loadable) -> Source:
         files: one of
 
             - a directory with one folder per class, local or at an http, https, s3 or gs URL; or a local one with
-              images, unlabelled
+              images, unlabeled
             - a local directory with the index.json of MDS shards or LitData chunks, with "image" and "label" (`Mds`,
               `LitData`)
-            - a pattern, such as "photos/**/*.jpg", unlabelled
+            - a pattern, such as "photos/**/*.jpg", unlabeled
             - a file, by its extension: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a
               directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`), .parquet (`Parquet`, also
               at a URL), .json (`Coco`); a pattern or list of shards works too

@@ -251,10 +251,10 @@ def from_corners(fields: Sequence[Boxes], corners: Array) -> Array:
 class Keypoints(Field):
     """Points, with or without COCO's v.
 
-    v is 0 for a point that is not labelled, 1 for a hidden and 2 for a visible point.
+    v is 0 for a point that is not labeled, 1 for a hidden and 2 for a visible point.
 
     Attributes:
-        places: (P, 2) float64 x, y of all points; 0 where a point is not labelled.
+        places: (P, 2) float64 x, y of all points; 0 where a point is not labeled.
     """
 
     def __init__(self, value: Any, name: str) -> None:
@@ -266,15 +266,15 @@ class Keypoints(Field):
         self._require_shape(array.ndim in (2, 3) and array.shape[-1] in (2, 3))
         self.count = len(array) if array.ndim == 3 else None
         points = array.reshape(-1, array.shape[-1]).astype(np.float64)
-        self._is_labelled = points[:, 2] != 0 if points.shape[1] == 3 else np.ones(len(points), dtype=bool)
-        self.places = np.where(self._is_labelled[:, None], points[:, :2], 0.0)
+        self._is_labeled = points[:, 2] != 0 if points.shape[1] == 3 else np.ones(len(points), dtype=bool)
+        self.places = np.where(self._is_labeled[:, None], points[:, :2], 0.0)
         invalid = ~np.isfinite(points[:, 2:]).all(axis=1) | ~np.isfinite(self.places).all(axis=1)
         if invalid.any():
             raise self._error(f"{points[int(np.argmax(invalid))].tolist()}")
 
     def kept(self, selected: Array) -> Array:
-        """Rows to keep, (P,) points or (K,) instances: those whose labelled points are all selected, (P,) bool."""
-        is_kept = selected | ~self._is_labelled
+        """Rows to keep, (P,) points or (K,) instances: those whose labeled points are all selected, (P,) bool."""
+        is_kept = selected | ~self._is_labeled
         return is_kept if self.count is None else is_kept.reshape(self.count, -1).all(axis=1)
 
     def rebuild(self, places: Array, visible: Array, keep: Array | None, size: Size) -> Any:
@@ -288,7 +288,7 @@ class Keypoints(Field):
         """
         points = self.array.reshape(-1, self.array.shape[-1]).astype(np.float64)
         if points.shape[1] == 3:
-            is_shown = visible & self._is_labelled
+            is_shown = visible & self._is_labeled
             points[:, :2] = np.where(is_shown[:, None], places, 0.0)
             points[:, 2] *= is_shown
         else:

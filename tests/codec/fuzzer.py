@@ -6,7 +6,7 @@
 Promises for every damaged image:
 - a header within the pixel limit, or a `DecodeError` whose cause is one line;
 - pixels of the header's size, or a `DecodeError`; the same for a region;
-- the same outcome for any previous memory content: no pixels of a neighbour appear;
+- the same outcome for any previous memory content: no pixels of a neighbor appear;
 - little time and memory;
 - a sound image decoded next is unharmed.
 Every tenth image also goes through a `Loader`, between sound images; its errors must name path and index.
@@ -104,7 +104,7 @@ class Fuzzer:
         self._check_cost(case, time.process_time() - start, peak_bytes() - before)
         for name, a, b in zip(("image", "region"), first, again, strict=True):
             if not np.array_equal(a, b):
-                self.broken.append(f"{case}: its {name} depends on uninitialised memory")
+                self.broken.append(f"{case}: its {name} depends on uninitialized memory")
         data, expected = self._good[case.number % len(self._good)]
         if not np.array_equal(self._decoder.decode(read_header(data)), expected):
             self.broken.append(f"{case}: the sound image decoded next was harmed")
@@ -159,7 +159,7 @@ class Fuzzer:
         self.counts["refused" if isinstance(outcomes[0], str) else "decoded"] += 1
         self._check_cost(case, time.process_time() - start, peak_bytes() - before)
         if not np.array_equal(*outcomes):
-            self.broken.append(f"{case}: its pixels depend on uninitialised memory")
+            self.broken.append(f"{case}: its pixels depend on uninitialized memory")
 
     def _check_cost(self, case: Case, seconds: float, size: int) -> None:
         self.slowest, self.largest = max(self.slowest, (seconds, str(case))), max(self.largest, (size, str(case)))
@@ -182,7 +182,7 @@ class Fuzzer:
             got, expected = _load(mixed), _load(alone)
             for i in range(0, len(mixed), 2):
                 if i not in got or not np.array_equal(got[i], expected[i]):
-                    self.broken.append(f"{cases[i // 2]}: its neighbour in the batch changed")
+                    self.broken.append(f"{cases[i // 2]}: its neighbor in the batch changed")
             lost = [i for i in range(len(mixed)) if i not in got]
             if lost:
                 self._raises(mixed, lost[0], cases[lost[0] // 2])

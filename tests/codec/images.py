@@ -14,7 +14,7 @@ H, W = 37, 53
 
 
 def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """Smooth random colours with four different corners: (height, width, 3) uint8."""
+    """Smooth random colors with four different corners: (height, width, 3) uint8."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
@@ -54,7 +54,7 @@ def chunk(name: bytes, body: bytes) -> bytes:
 
 
 def png16(samples: np.ndarray) -> bytes:
-    """Encode (h, w, c) uint16, 1 to 4 channels, as a 16-bit PNG, which Pillow cannot write in colour."""
+    """Encode (h, w, c) uint16, 1 to 4 channels, as a 16-bit PNG, which Pillow cannot write in color."""
     h, w, c = samples.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
     head = struct.pack(">IIBBBBB", w, h, 16, {1: 0, 2: 4, 3: 2, 4: 6}[c], 0, 0, 0)

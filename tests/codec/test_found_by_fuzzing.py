@@ -101,7 +101,7 @@ def test_a_webp_of_a_giant_canvas(decoder, name, at, size):
 
 
 def test_an_animated_png_with_damaged_pixels(decoder):
-    """nvImageCodec returned uninitialised memory, or black, as a success."""
+    """nvImageCodec returned uninitialized memory, or black, as a success."""
     data = ORIGINALS["apng"]
     parts = split(data)
     at = next(i for i, part in enumerate(parts) if part.name == b"IDAT")

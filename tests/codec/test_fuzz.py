@@ -1,4 +1,4 @@
-"""Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbours.
+"""Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbors.
 
 fuzzer.py lists the promises, mutations.py the kinds of damage. The images are decoded in separate processes; a crash
 names its case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
@@ -184,7 +184,7 @@ class Faulty(CpuDecoder):
         ("none", None),
         ("wrong size", "was promised"),
         ("another error", "KeyError: 'row 7'"),
-        ("unwritten", "depends on uninitialised memory"),
+        ("unwritten", "depends on uninitialized memory"),
         ("harms the next", "the sound image decoded next was harmed"),
     ],
 )

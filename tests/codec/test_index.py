@@ -304,7 +304,7 @@ def test_progressive_files_are_not_cropped():
 
 
 def test_a_crop_without_a_code_for_its_dc_difference_is_not_made():
-    """The optimised Huffman table of a ramp has no code for a step from one edge to the other."""
+    """The optimized Huffman table of a ramp has no code for a step from one edge to the other."""
     ramp = np.repeat(np.linspace(0, 255, 512)[None], 64, axis=0).astype(np.uint8)
     file = encode(Image.fromarray(ramp), "JPEG", optimize=True, quality=100)
     index, whole, found = make_index(file), as_pillow(file), []

@@ -65,7 +65,7 @@ def test_narrow_regions_of_subsampled_jpegs(decoder):
 @pytest.mark.parametrize("fancy", [True, False])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_progressive_files_that_lack_scans(mode, fancy):
-    """libjpeg smooths their blocks with their neighbours, which a region lacks."""
+    """libjpeg smooths their blocks with their neighbors, which a region lacks."""
     file = encode(Image.fromarray(photo(90, 120)).convert(mode), "JPEG", progressive=True, quality=95)
     parts, decoder = split(file), CpuDecoder(fancy_upsampling=fancy)
     scans = [i for i, part in enumerate(parts) if part.name == b"\xda"]
@@ -86,7 +86,7 @@ def test_a_region_outside_the_image_is_refused(region, decoder):
         decoder.decode(read_header(JPEG), region)
 
 
-def test_neighbours_do_not_matter(decoder):
+def test_neighbors_do_not_matter(decoder):
     """A file gives the same pixels after any other file, sound or damaged."""
     order = np.random.default_rng(0).integers(0, len(FORMATS), 120)
     names = list(FORMATS)
@@ -97,7 +97,7 @@ def test_neighbours_do_not_matter(decoder):
         )
 
 
-def test_constant_colours_of_every_size():
+def test_constant_colors_of_every_size():
     decoder = CpuDecoder()
     rng = np.random.default_rng(1)
     for gray in rng.integers(0, 256, 100).tolist():

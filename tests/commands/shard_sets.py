@@ -45,7 +45,7 @@ def files_of(folder: Path, is_wanted: Callable[[str], bool] = lambda name: True)
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if is_wanted(path.name)}
 
 
-class Labelled:
+class Labeled:
     def __init__(self, labels):
         self.labels = labels
 

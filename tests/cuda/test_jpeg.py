@@ -47,7 +47,7 @@ def test_plain_upsampling_gives_the_cpu_decoders_bits():
 
 
 @pytest.mark.parametrize("index", [JpegIndex(1 << 40), None], ids=["stale index", "first visit"])
-def test_damaged_data_sets_the_status_and_touches_no_neighbour(index):
+def test_damaged_data_sets_the_status_and_touches_no_neighbor(index):
     files = [draw_jpeg(seed) for seed in range(64)]
     batch = CudaJpegs(files, index=index)
     want, _ = batch.decode()

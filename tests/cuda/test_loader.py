@@ -105,7 +105,7 @@ def test_one_launch_per_batch(monkeypatch):
 
 
 def test_thousands_of_labels_follow_their_images():
-    """JPEGs of one colour each, in many sizes: 1,728 colours, 19 levels apart, decoded by the engine and by CUDA."""
+    """JPEGs of one color each, in many sizes: 1,728 colors, 19 levels apart, decoded by the engine and by CUDA."""
     levels = np.arange(12) * 19 + 20
     colors = np.array(list(itertools.product(levels, repeat=3)), dtype=np.uint8)
     rng = np.random.default_rng(0)

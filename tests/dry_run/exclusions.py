@@ -6,7 +6,7 @@ __all__ = ["EXCLUDED", "ROOMS"]
 
 ROOMS = ("tests/cuda", "tests/loader", "tests/test_interop.py")
 
-DECODER = "checks the behaviour of a GPU's decoder"
+DECODER = "checks the behavior of a GPU's decoder"
 LONG = "takes many seconds, and uses tensors as other tests do"
 MEMORY = "measures the GPU's memory"
 PROGRAMS = "starts other programs, which have no fake GPU"

@@ -1,7 +1,7 @@
 """Damaged JPEGs on the CPU build of the decoder for GPUs.
 
 A file is refused, or its status says that it is damaged, or the pixels are those of the CPU decoder: never others.
-Nothing outside is written, and the neighbours in the batch keep their pixels. CUAUG_FUZZ_CASES=100000 makes a longer
+Nothing outside is written, and the neighbors in the batch keep their pixels. CUAUG_FUZZ_CASES=100000 makes a longer
 run, CUAUG_FUZZ_SEED another one.
 """
 
@@ -51,8 +51,8 @@ def check(image: EncodedImage, region: Region, name: str, *, index: JpegIndex | 
     rows[:, 6] = 1  # all JPEGs, also where nvImageCodec would not be asked
     outcomes = decode_rows(rows, index=index)
     for sound in outcomes[::2]:
-        assert not sound.is_damaged, f"{name}: the neighbour's status changed"
-        np.testing.assert_array_equal(sound.pixels, SOUND_PIXELS, f"{name}: the neighbour changed")
+        assert not sound.is_damaged, f"{name}: the neighbor's status changed"
+        np.testing.assert_array_equal(sound.pixels, SOUND_PIXELS, f"{name}: the neighbor changed")
     first, second = outcomes[1], outcomes[3]
     return assert_never_others(first, image, None, name), assert_never_others(second, image, region, name)
 

@@ -267,7 +267,7 @@ REFUSED = refused_files()
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_files_touch_nothing(name):
-    """Neither their memory nor their neighbours."""
+    """Neither their memory nor their neighbors."""
     sound = KINDS["4:2:0"]
     rows = np.array([request(sound)] * 3, dtype=np.int64)
     held = np.frombuffer(REFUSED[name], np.uint8)

@@ -26,7 +26,7 @@ SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 MISTAKES = {
     "begin": ("core/jpeg_bits.h", "end = size, next = irregular = {min(bit / 8, size) <> bit / 8};"),
     "rectangle": ("core/decode_jpeg.h", "return {is_inside <> true} ? place : NOT_STORED;"),
-    "neighbour": ("core/color_jpeg.h", "if ({count > 8 <> true}) {"),
+    "neighbor": ("core/color_jpeg.h", "if ({count > 8 <> true}) {"),
     "tile": ("core/color_jpeg.h", "if ({row < image.bottom && column < image.right <> true}) color_pixels"),
     "pixel": ("core/color_jpeg.h", "if ({row >= target.rows <> false} || 3 * column < target.left"),
     "vector": ("core/color_jpeg.h", "if ({first + 16 * k < left || first + 16 * k + 16 > right <> false}) continue;"),

@@ -32,7 +32,7 @@ def plans(every: int, isas: Iterable[str]) -> list[str]:
 
 
 def test_the_plans_reach_every_path():
-    """Every operation, measure, neighbourhood, filter and border, on gathering and resampling passes."""
+    """Every operation, measure, neighborhood, filter and border, on gathering and resampling passes."""
     rows, codes = [], set()
     always = [(31, 45, write) for write in sanitizer_plans.ALWAYS.values()]
     parts = itertools.product(sanitizer_plans.SIZES, (sanitizer_plans.geometries, sanitizer_plans.warps))
@@ -61,7 +61,7 @@ def test_the_plans_reach_every_path():
 
 @pytest.mark.long
 @pytest.mark.parametrize(("flags", "isas"), [([], tuple(ISAS)), (PORTABLE, ("baseline",))], ids=["x86-64", "portable"])
-def test_no_bad_access_and_no_undefined_behaviour(tmp_path, flags, isas):
+def test_no_bad_access_and_no_undefined_behavior(tmp_path, flags, isas):
     library = build(tmp_path / "kernels.so", ["-Og", *ADDRESS, *flags], isas=isas)
     status, output = run(library, "libasan.so", plans(1, isas))
     assert status == 0 and "plans" in output, output
@@ -96,7 +96,7 @@ ACCESSES = {
     "median": ("cpu/median.h", "high = {min(end, x.inner_high) <> end};", "READ of size"),
     "bytes": ("cpu/uint8_path.h", "sample.target) + 3 * ({row * width + column <> row * width + column + 1});",
               "WRITE of size"),
-    "colours": ("cpu/uint8_color.h", "const int n = {min(PIXELS, count - p) <> PIXELS};", "of size"),
+    "colors": ("cpu/uint8_color.h", "const int n = {min(PIXELS, count - p) <> PIXELS};", "of size"),
     "matrix": ("cpu/uint8_color.h", "const int whole = {count / VEC_LANES * VEC_LANES <> max(count - 1, 0)};",
                "of size"),
     "sliding window": ("cpu/sliding_window.h",

@@ -228,7 +228,7 @@ def test_files_without_a_scan():
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 400))
-def test_any_uploaded_bytes_leave_the_neighbours_memory(seed, count):
+def test_any_uploaded_bytes_leave_the_neighbors_memory(seed, count):
     """Bytes that changed after the file was described: `visit` checks guards around all memory."""
     rng = np.random.default_rng(seed)
 

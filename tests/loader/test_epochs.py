@@ -250,7 +250,7 @@ def test_batches_are_copied_into_static_tensors():
     named.copy_into(images)
 
 
-class Labelled(Memory):
+class Labeled(Memory):
     """Images with the given labels."""
 
     def __init__(self, labels) -> None:
@@ -267,19 +267,19 @@ def test_labels_of_any_kind():
         {"class": k, "size": size + k, "caption": f"picture {k}", "pair": (k, {"deep": torch.tensor([k, k])})}
         for k in range(3)
     ]
-    (batch,) = epoch_of(files=Labelled(labels), batch_size=3)
+    (batch,) = epoch_of(files=Labeled(labels), batch_size=3)
     assert set(batch.labels) == {"class", "size", "caption", "pair"}
     assert batch.labels["class"].tolist() == [0, 1, 2] and batch.labels["caption"] == [f"picture {k}" for k in range(3)]
     assert batch.labels["size"].shape == (3, 1, 4) and batch.labels["size"].dtype == torch.float32
     number, deep = batch.labels["pair"]
     assert number.tolist() == [0, 1, 2] and deep["deep"].tolist() == [[0, 0], [1, 1], [2, 2]]
-    with Loader(Labelled(labels), batch_size=2, rank=1, world_size=2, last_batch="partial", seed=0) as loader:
+    with Loader(Labeled(labels), batch_size=2, rank=1, world_size=2, last_batch="partial", seed=0) as loader:
         assert next(iter(loader)).labels["caption"] == ["picture 2"]
 
 
 def test_labels_of_an_empty_batch():
     labels = [{"class": k, "names": [str(k)], "pair": (k, "x")} for k in range(3)]
-    with Loader(Labelled(labels), sampler=[0], rank=1, world_size=2, seed=0) as loader:
+    with Loader(Labeled(labels), sampler=[0], rank=1, world_size=2, seed=0) as loader:
         ((_, got),) = loader
     assert got["class"].shape == (0,) and got["names"] == [] and got["pair"][0].shape == (0,) and got["pair"][1] == []
 
@@ -287,11 +287,11 @@ def test_labels_of_an_empty_batch():
 def test_labels_of_different_shapes_need_a_collate_fn():
     labels = [np.zeros((k, 4)) for k in range(3)]
     with (
-        Loader(Labelled(labels), batch_size=3) as loader,
+        Loader(Labeled(labels), batch_size=3) as loader,
         pytest.raises(LoaderError, match="collate_fn=list keeps a list"),
     ):
         next(iter(loader))
-    (batch,) = epoch_of(files=Labelled(labels), batch_size=3, collate_fn=list)
+    (batch,) = epoch_of(files=Labeled(labels), batch_size=3, collate_fn=list)
     assert [len(label) for label in batch.labels] == [0, 1, 2]
 
 

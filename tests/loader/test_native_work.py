@@ -94,7 +94,7 @@ def test_a_batch_equals_single_decodes(data):
                 assert runs.lines().get(i, []) == single.lines
 
 
-def test_damaged_files_do_not_harm_their_neighbours():
+def test_damaged_files_do_not_harm_their_neighbors():
     damaged = [read_header(data) for data in (JPEG[:-200], PNG[:-300])]
     items = [read_header(JPEG), *damaged, read_header(PNG)]
     finish(runs := run(items, [(0, 0, item.height, item.width) for item in items]))

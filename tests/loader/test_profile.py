@@ -209,7 +209,7 @@ def test_the_html_page_is_self_contained(profile, tmp_path):
         assert [data["stages"][bar[0]] for bar in lane["bars"]] == [event.stage for event in events]
         assert [bar[3:] for bar in lane["bars"]] == [[event.batch, event.sample] for event in events]
     colors = set(re.findall(r'(\w+): "#', page))
-    assert colors == set(stages_of("cuda")), "every stage has a colour"
+    assert colors == set(stages_of("cuda")), "every stage has a color"
 
 
 @pytest.mark.cpu_only

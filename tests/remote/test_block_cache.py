@@ -121,7 +121,7 @@ def test_only_missing_blocks_are_requested_once(tmp_path):
     assert reader.read(REMOTE, 3 * BLOCK + 5, 10) == DATA[3 * BLOCK + 5 :][:10]
     assert store.requests == [(3 * BLOCK, BLOCK)]
     read_all(reader)
-    assert store.requests[1:] == [(0, 3 * BLOCK), (4 * BLOCK, len(DATA) - 4 * BLOCK)]  # neighbours together
+    assert store.requests[1:] == [(0, 3 * BLOCK), (4 * BLOCK, len(DATA) - 4 * BLOCK)]  # neighbors together
     other_store, other = make(tmp_path)
     read_all(other)
     read_all(pickle.loads(pickle.dumps(other)))

@@ -144,7 +144,7 @@ def test_batch_transforms_ranks_and_wrapped_sources(s3, shards, uploaded):
     for make, arguments in [(lambda x: x, {"rank": 1, "world_size": 3}), (wrapped, {})]:
         pairs = zip(batches(make(local), **arguments), batches(make(source), **arguments), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
-    # A read-ahead makes few requests of neighbours, also through the wrapper.
+    # A read-ahead makes few requests of neighbors, also through the wrapper.
     whole = open_source(ConcatDataset([source]))
     s3.faults.seen.clear()
     assert digests(whole) == digests(local)

@@ -57,7 +57,7 @@ def test_a_stack_gives_the_bits_of_its_images(data, dtype, count, several, views
         [T.FiveCrop(20), T.MedianBlur(5)],
         [T.MixUp(), T.ElasticTransform()],
     ],
-    ids=["colours", "policies", "views", "stages"],
+    ids=["colors", "policies", "views", "stages"],
 )
 def test_batches_are_the_same_with_any_number_of_threads(chain, monkeypatch):
     batch = torch.randint(0, 256, (9, 3, 40, 60), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

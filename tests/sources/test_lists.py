@@ -309,7 +309,7 @@ def test_types(tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (TABLE, {"label": "colour"}, r"no column 'colour'.* has the columns 'path', 'breed', 'age', 'weight'"),
+        (TABLE, {"label": "color"}, r"no column 'color'.* has the columns 'path', 'breed', 'age', 'weight'"),
         (TABLE, {"label": 4}, "no column 4"),
         (TABLE, {"label": -1}, "no column -1"),
         (TABLE, {"label": True}, "no column True"),

@@ -27,7 +27,7 @@ def write_all(folder: Path) -> None:
     writers.write_shards(folder, content)
     writers.write_tfrecords(folder, content)
     writers.write_parquet(folder, content)
-    writers.write_labelled_lmdb(folder, content)
+    writers.write_labeled_lmdb(folder, content)
     writers.write_hdf5(folder, content)
     for name, write in (("mds", writers.write_mds), ("litdata", writers.write_litdata)):
         (folder / name).mkdir()

@@ -224,7 +224,7 @@ def open_lmdb(folder: Path) -> sources.Lmdb:
     return sources.Lmdb(folder / "db.lmdb", labels={name: int(label) for name, label in pairs})
 
 
-def write_labelled_lmdb(folder: Path, content: list[Sample]) -> None:
+def write_labeled_lmdb(folder: Path, content: list[Sample]) -> None:
     """Writes values of a 4-byte label and the image."""
     values = {sample.name.encode(): struct.pack("<i", sample.label) + sample.data for sample in content}
     write_environment(folder / "db.lmdb", values)
@@ -404,7 +404,7 @@ KINDS: dict[str, Kind] = {
     "tar": Kind(write_shards, lambda folder: sources.TarShards(folder / "train-{0..1}.tar")),
     "tfrecord": Kind(write_tfrecords, lambda folder: sources.TFRecord(folder / "train-*.tfrecord")),
     "lmdb": Kind(write_lmdb, open_lmdb),
-    "lmdb decode": Kind(write_labelled_lmdb, lambda folder: sources.Lmdb(folder / "db.lmdb", decode=split_value)),
+    "lmdb decode": Kind(write_labeled_lmdb, lambda folder: sources.Lmdb(folder / "db.lmdb", decode=split_value)),
     "hdf5": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5"), has_names=False),
     "hdf5 pixels": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5", "pixels"), has_names=False),
     "parquet": Kind(write_parquet, lambda folder: sources.Parquet(folder / "train-*.parquet")),

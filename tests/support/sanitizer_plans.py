@@ -201,7 +201,7 @@ def matrix_alone(p: Plan) -> None:
     p.append(operations.saturation(1, p.limit, 0.3))
 
 
-def colours(p: Plan) -> None:
+def colors(p: Plan) -> None:
     """uint8 programs that mix channels, or depend on the place."""
     h, w = (int(size[0]) for size in p.sizes)
     p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
@@ -270,7 +270,7 @@ def main(every: int, isas: list[str]) -> None:
     for target, layout, channels in itertools.product(Type, Layout, (3, 1)):
         run(every_operation, image(31, 45, Type.UINT8), Type.UINT8, target, layout, channels, isas[0], (7, 13))
         count += 1
-    made_of_bytes = (bytes_alone, matrix_alone, colours, lambda p: p.flip(), lambda p: p.rot90(1))
+    made_of_bytes = (bytes_alone, matrix_alone, colors, lambda p: p.flip(), lambda p: p.rot90(1))
     for size, write in itertools.product(SIZES, made_of_bytes):
         source = image(*size, Type.UINT8)
         results = {

@@ -36,7 +36,7 @@ def sizes(draw, largest: int = 60_000) -> tuple[int, int]:
 
 @st.composite
 def images(draw, size: Any = None, dtype: type = np.uint8) -> np.ndarray:
-    """(H, W, 3) noise, black and white, a gradient, or one colour; float32 images are in [0, 1]."""
+    """(H, W, 3) noise, black and white, a gradient, or one color; float32 images are in [0, 1]."""
     h, w = draw(sizes()) if size is None else draw(size) if isinstance(size, st.SearchStrategy) else size
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     kind = draw(st.sampled_from(["noise", "extremes", "gradient", "flat"]))

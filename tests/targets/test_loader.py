@@ -197,12 +197,12 @@ def test_collate_of_target_dicts():
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list], ids=["array", "tensor", "list"])
 def test_writing_to_a_batch_changes_no_source_or_cache(cache, kind):
 
-    class Labelled(Memory):
+    class Labeled(Memory):
         def read(self, index):
             return super().read(index)[0], target
 
     target = {"boxes": np.array([[0.0, 0.0, 2.0, 2.0]]), "labels": kind([3])}
-    with Loader(Labelled(1), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
+    with Loader(Labeled(1), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
         for _ in range(3):
             ((_, targets),) = loader
             assert [list(target["labels"]) for target in targets] == [[3], [3]]

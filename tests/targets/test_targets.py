@@ -341,6 +341,6 @@ def test_an_unknown_box_format():
         Targets([], [], [], box_format="coco")
 
 
-def test_unlabelled_keypoints_may_hold_any_value():
+def test_unlabeled_keypoints_may_hold_any_value():
     points = np.array([[np.nan, np.nan, 0.0], [1.0, 2.0, 1.0]])
     assert moved({"keypoints": points})["keypoints"].tolist() == [[0, 0, 0], [29, 2, 1]]

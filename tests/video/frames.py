@@ -64,7 +64,7 @@ class RandomFrame:
 def legal_levels(
     size: tuple[int, int], small: tuple[int, int], bits: int, full_range: bool, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Y, U and V samples over all of their range: saturated colours, and many outside of RGB, which are clamped."""
+    """Y, U and V samples over all of their range: saturated colors, and many outside of RGB, which are clamped."""
     level = 2 ** (bits - 8)
     low, *tops = (0, 2**bits - 1, 2**bits - 1) if full_range else (16 * level, 235 * level, 240 * level)
     return [rng.integers(low, top, shape, endpoint=True) for top, shape in ((tops[0], size), *[(tops[1], small)] * 2)]

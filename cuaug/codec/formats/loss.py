@@ -1,6 +1,6 @@
 """Finds the depth, bands, pages and frames that a file loses in 8 bits; logs dropped alpha once.
 
-Not counted: the second picture of an MPO, a preview; smaller copies and transparency masks in a TIFF; the colours of
+Not counted: the second picture of an MPO, a preview; smaller copies and transparency masks in a TIFF; the colors of
 CMYK. A file that is damaged where we look loses nothing: its decoder names the damage.
 """
 

@@ -1,12 +1,12 @@
 """Reads TIFF pixels as stored: any number of bands, 8-bit, 16-bit and float samples.
 
-Pillow reduces 16-bit colour to 8 bits, and reads neither more than 4 bands as they are nor float colour. Sections are
+Pillow reduces 16-bit color to 8 bits, and reads neither more than 4 bands as they are nor float color. Sections are
 those of TIFF 6.0 (Adobe, 1992).
 
     strips, tiles   sections 3 and 15; decoded whole, then cut to the image
     planes          section 14, PlanarConfiguration 2: each band has strips or tiles of its own
     compression     none and Deflate here; libtiff, through Pillow, expands LZW, PackBits, LZMA and Zstandard
-    predictor       section 14: differences of neighbours; for float samples Adobe's Technical Note 3
+    predictor       section 14: differences of neighbors; for float samples Adobe's Technical Note 3
 """
 
 from __future__ import annotations

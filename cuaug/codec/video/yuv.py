@@ -193,7 +193,7 @@ class PlaneRows:
         is_gray, is_interleaved = images["u"] == 0, images["uv_step"] > 1
         chroma_height = (images["height"] + (1 << shift_y) - 1) >> shift_y
         chroma_width = (images["width"] + (1 << shift_x) - 1) >> shift_x
-        # With subsampling, row y lies between two chroma rows: y >> 1 and a neighbour.
+        # With subsampling, row y lies between two chroma rows: y >> 1 and a neighbor.
         first = np.maximum((top >> shift_y) - shift_y, 0)
         last = np.minimum(((end - 1) >> shift_y) + shift_y, chroma_height - 1)
         chroma_rows = np.where(is_gray, 0, last + 1 - first)

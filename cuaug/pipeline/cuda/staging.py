@@ -38,7 +38,7 @@ from cuaug.pipeline.reader import Item
 
 __all__ = ["StagedBatch", "StagingPool"]
 
-_ALIGN = 64  # bytes of a cache line: threads write neighbouring images
+_ALIGN = 64  # bytes of a cache line: threads write neighboring images
 # A larger buffer is freed after its batch.
 _MAX_KEPT_BYTES = 512 << 20
 
