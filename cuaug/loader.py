@@ -250,35 +250,22 @@ class Loader(DataLoaderAttributes):
             resolve_placement(self.device),
         )
         self.threads, self.prefetch = self._runtime.threads, self._runtime.prefetch
-        options = self.decode
-        self.cache = open_cache(
-            cache,
-            self.source,
-            self.device,
-            apply_exif=options.apply_exif,
-            fancy_upsampling=options.fancy_upsampling,
-        )
+        self.cache = open_cache(cache, self.source, self.device, self.decode)
         if clip_sampler is not None:
             check_clip_options(self.cache, self.decode, clip_sampler, stack=stack)
         self._stream = open_stream(self, has_order=shuffle or sampler is not None, has_cache=cache is not None)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
         layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(
-            reader=Reader(self.source, options, self.cache, on_gpu=self.device.type != "cpu"),
+            reader=Reader(self.source, self.decode, self.cache, on_gpu=self.device.type != "cpu"),
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
             layout=Layout.CHW if is_clips else _LAYOUTS[layout],
             time_axis=_CLIP_LAYOUTS[layout] if is_clips else 1,
-            video_decoder=options.video_decoder,
             stack=flag("stack", stack),
-            fancy_upsampling=options.fancy_upsampling,
-            index_bytes=options.index_bytes,
-            load_hint=options.load_hint,
-            decode_threads=options.decode_threads,
-            decoder=options.decoder,
+            decode=self.decode,
             prefetch=self.prefetch,
             cpus=self._runtime.cpus,
-            max_pixels=options.max_pixels,
             max_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
             collate=collate if collate_fn is None else function("collate_fn", collate_fn),
@@ -421,7 +408,7 @@ class Loader(DataLoaderAttributes):
 
     def _make_pipeline(self, config: BatchConfig) -> Pipeline:
         if self.device.type == "cpu":
-            if config.video_decoder == "nvdec":
+            if config.decode.video_decoder == "nvdec":
                 raise ArgumentError("video_decoder='nvdec' needs device='cuda': on the CPU FFmpeg decodes videos")
             return CpuPipeline(config, self._recorder, self.threads)
         from cuaug.pipeline.cuda.cuda_job import CudaPipeline  # imports CuPy, only where a GPU is used

@@ -9,6 +9,7 @@ import torch
 from cuaug.cache.decoded import DecodedCache
 from cuaug.cache.encoded import EncodedCache
 from cuaug.codec import codec_version
+from cuaug.codec.decode_options import DecodeOptions
 from cuaug.codec.video.decoder import ffmpeg_version
 from cuaug.errors import ArgumentError
 from cuaug.sources.source import optional_method
@@ -18,7 +19,9 @@ __all__ = ["open_cache"]
 _CACHE_BY_NAME = {"encoded": EncodedCache, "decoded": DecodedCache}
 
 
-def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) -> EncodedCache | DecodedCache | None:
+def open_cache(
+    cache: Any, source: Any, device: torch.device, decode: DecodeOptions
+) -> EncodedCache | DecodedCache | None:
     """Opens a loader's cache for its source.
 
     Args:
@@ -26,7 +29,7 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
         source: its `fingerprint` and `cache_key` identify the cached images. Without them the object's id does, which
             means nothing to another process.
         device: the loader's device.
-        decoding: decoding options that change pixels.
+        decode: the loader's, of which a decoded cache keeps those that change pixels.
 
     Raises:
         LoaderError: `cache` is no cache or belongs to another source; or it is on disk and nothing identifies the
@@ -53,7 +56,8 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
             raise ArgumentError("cache: EncodedCache(on_device=True) keeps JPEGs, not videos")
         cache.open(len(source), contents, source=source, device=device)
     else:
-        contents |= {**decoding, "decoder": codec_version(), "device": device.type}
+        contents |= {"apply_exif": decode.apply_exif, "fancy_upsampling": decode.fancy_upsampling}
+        contents |= {"decoder": codec_version(), "device": device.type}
         if getattr(source, "clip_sampler", None) is not None:
             contents["ffmpeg"] = ffmpeg_version()
         cache.open(len(source), contents, source=source, device=device)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cuaug._runtime.cpus import Placement, allowed_cpus, local_ranks
+from cuaug.codec.decode_options import DecodeOptions
 from cuaug.errors import ArgumentError, TransformError
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout, Type
@@ -99,21 +100,15 @@ class BatchConfig:
     target_type: Type | None
     layout: Layout
     stack: bool
-    fancy_upsampling: bool
-    index_bytes: int | None
-    load_hint: float | None
-    decode_threads: int | None
+    decode: DecodeOptions
     prefetch: int
     max_images: int
-    max_pixels: int
     on_error: str
     collate: Callable[[list[Any]], Any]
     label_dtypes: LabelDtypes | None = None
     uploads_labels: bool = True
     time_axis: int = 1
     cpus: frozenset[int] = frozenset()
-    decoder: str = "auto"
-    video_decoder: str = "ffmpeg"
 
     def __post_init__(self) -> None:
         self.check()

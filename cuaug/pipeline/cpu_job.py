@@ -98,8 +98,8 @@ class _CpuJob(Job):
             times,
             views=views,
             index=self.pipeline.index,
-            fancy_upsampling=self.config.fancy_upsampling,
-            max_pixels=self.config.max_pixels,
+            fancy_upsampling=self.config.decode.fancy_upsampling,
+            max_pixels=self.config.decode.max_pixels,
         )
         self.submit_step(lambda: self._finish_native(run, runs, times, finish), runs.work)
 
@@ -149,7 +149,7 @@ class _CpuJob(Job):
                         continue
                     clock.count(("decoded_by", decoded_by))
                     clock.at("augment", int(self.indices[k]))
-                    if run.augment(i, pixels, self.config.max_pixels):
+                    if run.augment(i, pixels, self.config.decode.max_pixels):
                         self.add_error(k, DecodeError(_TOO_MUCH_MEMORY))
 
         if rest:
@@ -183,7 +183,7 @@ class _CpuJob(Job):
         if isinstance(item, DecodedImage):
             return DecodeResult(item.array[y0:y1, x0:x1], self.config.reader.origin_of_decoded)
         assert isinstance(item, PendingCacheEntry) and self.config.reader.decoded is not None
-        decoder = thread_decoder(self.config.fancy_upsampling)
+        decoder = thread_decoder(self.config.decode.fancy_upsampling)
         try:
             pixels = item.decode(decoder, self.config.reader.decoded)
         finally:

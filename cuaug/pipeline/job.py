@@ -264,7 +264,7 @@ class Job(TaskSteps):
                 if (item := self._items[k]) is not None:
                     label = samples.labels[k]
                     samples.labels[k], pictures = config.reader.read_label(
-                        label, item, config.transforms, config.fancy_upsampling
+                        label, item, config.transforms, config.decode.fancy_upsampling
                     )
                     samples.pictures |= {k: pictures} if pictures else {}
             except DecodeError as error:
@@ -315,7 +315,7 @@ class Job(TaskSteps):
                 config.layout,
                 lambda i: self.name_at(positions[i]),
                 stack=config.stack,
-                max_pixels=config.max_pixels,
+                max_pixels=config.decode.max_pixels,
             )
             samples.set_trace(planned, positions)
         return planned

@@ -98,9 +98,9 @@ class Pipeline:
         self.workers = ThreadPool(threads, thread_name, config.cpus)
         self.batch_numbers = itertools.count()
         self.messages = MessageLog()
-        if config.index_bytes != 0:
+        if config.decode.index_bytes != 0:
             source = config.reader.source
-            self.index = JpegIndex(config.index_bytes, len(source), partial(open_index_file, source))
+            self.index = JpegIndex(config.decode.index_bytes, len(source), partial(open_index_file, source))
 
     def with_config(self, config: BatchConfig) -> Pipeline:
         """A pipeline with other settings that shares the threads, the decoders and their memory."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,13 +80,8 @@ def call_config(
         target_type=None,
         layout=layout,
         stack=stack,
-        fancy_upsampling=options.fancy_upsampling,
-        index_bytes=0,
-        load_hint=options.load_hint,
-        decode_threads=options.decode_threads,
-        decoder=options.decoder,
+        decode=replace(options, index_bytes=0, video_decoder="ffmpeg"),
         prefetch=1,
-        max_pixels=options.max_pixels,
         max_images=max_images,
         on_error=on_error,
         collate=list,

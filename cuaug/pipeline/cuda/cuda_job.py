@@ -88,8 +88,10 @@ class CudaPipeline(Pipeline):
         if reason := fork_error():
             raise DeviceError(reason)
         super().__init__(config, recorder, threads)
-        if config.reader.device_cache is not None and config.decoder != "auto":
-            raise ArgumentError(f"cache: EncodedCache(on_device=True) needs decoder='auto', not {config.decoder!r}")
+        if config.reader.device_cache is not None and config.decode.decoder != "auto":
+            raise ArgumentError(
+                f"cache: EncodedCache(on_device=True) needs decoder='auto', not {config.decode.decoder!r}"
+            )
         self.job_type = CudaJob
         self.ranges = torch.cuda.nvtx
         self.producer_thread = ThreadPool(1, "cuaug-producer", config.cpus)
@@ -97,7 +99,7 @@ class CudaPipeline(Pipeline):
 
     @property
     def known_files(self) -> JpegIndex | None:
-        reads_all = self.config.reader.takes_whole_files or self.config.decoder != "auto"
+        reads_all = self.config.reader.takes_whole_files or self.config.decode.decoder != "auto"
         return None if reads_all else self.index
 
     @property
@@ -125,7 +127,7 @@ class CudaJob(Job):
                 planned,
                 self.pipeline.producer.staging,
                 self.pipeline.index,
-                fancy_upsampling=self.config.fancy_upsampling,
+                fancy_upsampling=self.config.decode.fancy_upsampling,
                 decode_all=self.config.reader.device_cache is not None,
             )
 
@@ -153,7 +155,7 @@ class CudaJob(Job):
             step = partial(self.pipeline.producer.produce, self, positions, staged, planned)
             self.pipeline.producer_thread.submit(partial(self.run_step, step), self.number)
 
-        staging = staged.kernel_staging(make_times) if self.config.decoder == "auto" else None
+        staging = staged.kernel_staging(make_times) if self.config.decode.decoder == "auto" else None
         if staging is None:
             stage_rest()
         else:

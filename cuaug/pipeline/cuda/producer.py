@@ -44,14 +44,14 @@ class CudaProducer:
         self.staging = StagingPool(device)
         self._config = config
         self._recorder = recorder
-        self._paths = DecoderPaths(fancy_upsampling=config.fancy_upsampling)
-        if config.load_hint is not None:
-            self._paths = replace(self._paths, load_hint=config.load_hint)
+        self._paths = DecoderPaths(fancy_upsampling=config.decode.fancy_upsampling)
+        if config.decode.load_hint is not None:
+            self._paths = replace(self._paths, load_hint=config.decode.load_hint)
         # The other half of the threads reads and parses the next batches meanwhile.
-        self._decode_threads = config.decode_threads or (threads + 1) // 2
-        self._fallback = CpuFallback(fancy_upsampling=config.fancy_upsampling, threads=self._decode_threads)
+        self._decode_threads = config.decode.decode_threads or (threads + 1) // 2
+        self._fallback = CpuFallback(fancy_upsampling=config.decode.fancy_upsampling, threads=self._decode_threads)
         self.specializer = Specializer()
-        self.nvdec = NvdecPool(device) if config.video_decoder == "nvdec" else None
+        self.nvdec = NvdecPool(device) if config.decode.video_decoder == "nvdec" else None
         self.decoder: CudaDecoder
         self._prepared = False
         self._batches = 0
@@ -82,7 +82,7 @@ class CudaProducer:
             self.decoder = CudaDecoder(self.device.index, self._paths, threads=self._decode_threads)
             self.decoder.prime(images, self.stream.cuda_stream)
             self._max_images = images
-            given = self._config.load_hint is not None or self._config.decode_threads is not None
+            given = self._config.decode.load_hint is not None or self._config.decode.decode_threads is not None
             self._recorder.setup = replace(
                 self._recorder.setup,
                 load_hint=self._paths.load_hint,
