@@ -12,8 +12,8 @@
 
 The output is (H, W, 3) uint8 RGB, equal to Pillow's `convert("RGB")`: gray is repeated, alpha is dropped (not blended),
 CMYK and palettes are converted. Files that would lose depth, bands, pages or frames are refused unless `lossy=True`,
-which takes 8 bits of the first frame. We scale 16-bit gray then, which Pillow clips to a white image. `read_picture`
-decodes gray, RGBA, and channels and depth as stored.
+which takes 8 bits of the first frame. We scale 16-bit gray then, which Pillow clips to a white image.
+`read_multichannel` decodes gray, RGBA, and channels and depth as stored.
 
 Limits:
 - `max_pixels` bounds the size of an image. It also bounds the work hidden behind a small size: JPEG scans, TIFF tiles,
@@ -43,7 +43,7 @@ device_jpegs.py    JPEGs of a batch for our kernels (kernels/core/decode_jpeg.h)
 jpeg_index.py      the JPEG index: entry points, in a file that processes share; crops of JPEGs
 jpegtran.py        restart markers for JPEGs, for `cuaug prepare`
 masks.py           masks as class numbers, with Pillow
-picture.py         images that are not 8-bit RGB, and their form for the kernels
+multichannel.py    images that are not 8-bit RGB, and their form for the kernels
 messages.py        warnings of the image libraries
 formats/           formats beside JPEG
 video/             videos
@@ -71,13 +71,13 @@ from cuaug.codec.image import (
 from cuaug.codec.jpeg_index import SPARE_BYTES, JpegIndex
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog, split_lines
-from cuaug.codec.picture import PICTURE_MODES, MultiChannelImage, read_picture
+from cuaug.codec.multichannel import MULTICHANNEL_MODES, MultiChannelImage, read_multichannel
 from cuaug.codec.sniff import MAX_FULL_SCANS, MAX_SCANS, Region, file_format
 
 __all__ = [
     "MAX_FULL_SCANS",
     "MAX_SCANS",
-    "PICTURE_MODES",
+    "MULTICHANNEL_MODES",
     "SPARE_BYTES",
     "CpuDecoder",
     "CpuFallback",
@@ -109,8 +109,8 @@ __all__ = [
     "pil_to_rgb8",
     "read_header",
     "read_jpeg_headers",
+    "read_multichannel",
     "read_other_header",
-    "read_picture",
     "resident_table",
     "split_lines",
     "thread_decoder",

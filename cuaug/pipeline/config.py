@@ -23,7 +23,7 @@ from cuaug.targets.collate import LabelDtypes
 from cuaug.transforms import Compose
 from cuaug.transforms.base import BatchTransform
 
-__all__ = ["SAMPLES_PER_TASK", "BatchConfig", "Stream", "choose", "open_stream", "samples_per_read"]
+__all__ = ["SAMPLES_PER_TASK", "BatchConfig", "SourceStream", "choose", "open_stream", "samples_per_read"]
 
 
 class _Options(Protocol):
@@ -35,7 +35,7 @@ class _Options(Protocol):
     on_error: Any
 
 
-def open_stream(options: _Options, *, has_order: bool, has_cache: bool) -> Stream | None:
+def open_stream(options: _Options, *, has_order: bool, has_cache: bool) -> SourceStream | None:
     """The source's stream; None for a source with samples by index.
 
     Args:
@@ -60,10 +60,10 @@ def open_stream(options: _Options, *, has_order: bool, has_cache: bool) -> Strea
     for name, (is_given, remedy) in refused.items():
         if is_given:
             raise ArgumentError(f"{name}: needs samples by index, which {options.source!r} does not have: {remedy}")
-    return Stream(start)
+    return SourceStream(start)
 
 
-class Stream:
+class SourceStream:
     """Begins the iterations of a source without samples by index.
 
     Args:

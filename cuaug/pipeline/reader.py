@@ -25,7 +25,7 @@ from cuaug.codec import (
     jpegs_of,
     read_header,
     read_jpeg_headers,
-    read_picture,
+    read_multichannel,
 )
 from cuaug.codec.decode_options import DecodeOptions
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
@@ -344,7 +344,7 @@ class Reader:
         if not (isinstance(data, np.ndarray) and data.ndim > 1):
             data = data if type(data) is bytes else bytes(data)
             check_bytes(len(data), self._max_bytes)
-            data = read_picture(
+            data = read_multichannel(
                 data, self._mode, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy
             )
         return MultiChannelImage(data, self._mode, max_pixels=self._max_pixels)

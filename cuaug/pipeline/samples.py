@@ -16,7 +16,7 @@ from cuaug.images.interop import to_uint16
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.planning import PictureArrays, Planned, size_mismatch
 from cuaug.plan import Layout, Trace
-from cuaug.plan.trace import Step
+from cuaug.plan.trace import TransformRecord
 from cuaug.sampling import Epoch, RankSlice, loader_state
 from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sampling.rng import SampleRNG
@@ -71,7 +71,7 @@ def _table(trace: Trace, count: int) -> NDArray[np.uint8]:
     return np.concatenate([np.zeros((count, 0), dtype=np.uint8), *columns], axis=1)
 
 
-def _columns(step: Step, count: int, frames: int) -> list[NDArray[np.uint8]]:
+def _columns(step: TransformRecord, count: int, frames: int) -> list[NDArray[np.uint8]]:
     rows = count * frames * step.views
     acts = np.ones(rows, dtype=bool) if step.where is None else step.where
     arrays = [acts, *(step.params[name] for name in sorted(step.params))]

@@ -34,7 +34,7 @@ import numpy as np
 
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
-from cuaug.codec import CpuDecoder, read_header, read_picture
+from cuaug.codec import CpuDecoder, read_header, read_multichannel
 from cuaug.errors import DecodeError
 from tests.codec.memory import fill_fresh_memory, peak_bytes
 from tests.codec.mutations import mutate
@@ -146,7 +146,7 @@ class Fuzzer:
         for filled in (0x11, 0xEE):
             fill_fresh_memory(filled)
             try:
-                pixels = read_picture(case.data, mode, **options)
+                pixels = read_multichannel(case.data, mode, **options)
                 height, width, channels = pixels.shape
                 assert 1 <= height * width <= MAX_PIXELS and 1 <= channels <= 16 and pixels.flags.c_contiguous
                 assert pixels.dtype in ((np.uint8, np.uint16, np.float32) if mode == "unchanged" else (np.uint8,))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuaug.codec import read_header, read_picture
+from cuaug.codec import read_header, read_multichannel
 from cuaug.codec.sniff import webp_size
 from cuaug.errors import DecodeError
 from tests.codec.images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
@@ -158,5 +158,5 @@ def test_an_npy_header_that_python_cannot_evaluate():
     """The message held the address of an object, which differs from run to run."""
     data = PICTURES["npy 5 bands"].replace(b"False", b"Falre")
     with pytest.raises(DecodeError, match=r"its header is damaged") as caught:
-        read_picture(data, "RGBA")
+        read_multichannel(data, "RGBA")
     assert " at 0x" not in str(caught.value)

@@ -10,7 +10,7 @@ shown. So we read the sequence headers of all AV1 items and count their frames.
 
 from __future__ import annotations
 
-from cuaug.codec.formats.jpeg2000 import boxes
+from cuaug.codec.formats.jpeg2000 import file_boxes
 from cuaug.errors import DecodeError
 
 __all__ = ["AVIF_BRANDS", "as_still_avif"]
@@ -69,10 +69,10 @@ def _av1_items(data: memoryview) -> list[tuple[bytes, int]]:
 
     Encoders store equal items once. Other overlaps are refused: their bytes would be read many times.
     """
-    begin, end = next((begin, end) for name, begin, end in boxes(data) if name == b"meta")
-    meta = {name: data[begin:end] for name, begin, end in boxes(data, begin + 4, end)}
+    begin, end = next((begin, end) for name, begin, end in file_boxes(data) if name == b"meta")
+    meta = {name: data[begin:end] for name, begin, end in file_boxes(data, begin + 4, end)}
     infos, av1_ids = meta[b"iinf"], set()
-    for name, begin, _ in boxes(infos, 6 if infos[0] == 0 else 8):  # infe: version (1), flags (3), item_ID, ...
+    for name, begin, _ in file_boxes(infos, 6 if infos[0] == 0 else 8):  # infe: version (1), flags (3), item_ID, ...
         id_bytes = 2 if infos[begin] == 2 else 4
         # ... item_protection_index (2), item_type (4)
         if name == b"infe" and infos[begin + 6 + id_bytes : begin + 10 + id_bytes] == b"av01":

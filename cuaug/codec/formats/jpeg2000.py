@@ -23,10 +23,10 @@ from struct import error as StructError
 
 from cuaug.errors import DecodeError
 
-__all__ = ["CODESTREAM", "boxes", "check_jpeg2000", "sample_depths"]
+__all__ = ["CODESTREAM", "check_jpeg2000", "file_boxes", "sample_depths"]
 
 
-def boxes(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int, int]]:
+def file_boxes(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int, int]]:
     """Yield the boxes between two offsets: type, begin and end of the content.
 
     Each box is: size (4 bytes, big-endian, header included), type (4), largesize (8, if size is 1), content.
@@ -81,7 +81,7 @@ def check_jpeg2000(data: bytes, max_pixels: int) -> None:
     try:
         begin = 0
         if data[:4] != CODESTREAM:
-            begin = next((begin for name, begin, _ in boxes(view) if name == b"jp2c"), len(data))
+            begin = next((begin for name, begin, _ in file_boxes(view) if name == b"jp2c"), len(data))
         cost = _cost(view[begin:])
     except (IndexError, StructError, ValueError) as error:
         raise DecodeError(
@@ -97,7 +97,7 @@ def check_jpeg2000(data: bytes, max_pixels: int) -> None:
 def sample_depths(data: bytes) -> list[int]:
     """Bits per sample of each component, 128 more if it is signed, of a file that `check_jpeg2000` accepts."""
     view = memoryview(data)
-    begin = 0 if data[:4] == CODESTREAM else next(begin for name, begin, _ in boxes(view) if name == b"jp2c")
+    begin = 0 if data[:4] == CODESTREAM else next(begin for name, begin, _ in file_boxes(view) if name == b"jp2c")
     (components,) = _U16.unpack_from(view, begin + 40)
     return [size + 1 for size in data[begin + 42 : begin + 42 + 3 * components : 3]]  # A.5.1, Ssiz
 

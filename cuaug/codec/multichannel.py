@@ -38,7 +38,7 @@ from cuaug.codec.messages import MessageLog, capture_stderr
 from cuaug.codec.sniff import orient_array
 from cuaug.errors import DecodeError
 
-__all__ = ["PICTURE_MODES", "MultiChannelImage", "read_picture"]
+__all__ = ["MULTICHANNEL_MODES", "MultiChannelImage", "read_multichannel"]
 
 _MAX_CHANNELS = 16
 _WHITE = {np.dtype(np.uint8): None, np.dtype(np.uint16): np.float32(65535.0), np.dtype(np.float32): None}
@@ -103,7 +103,7 @@ class MultiChannelImage(DecodedImage):
         return f"MultiChannelImage(height={self.height}, width={self.width}, channels={self.channels}, {self.depth})"
 
 
-PICTURE_MODES = ("L", "RGBA", "unchanged")
+MULTICHANNEL_MODES = ("L", "RGBA", "unchanged")
 
 _DTYPES = ("uint8", "uint16", "float32")
 _KEPT = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "F")
@@ -113,7 +113,7 @@ _BECOME = {"1": "L", "P": "RGB", "PA": "RGBA", "La": "LA", "RGBa": "RGBA", "YCbC
 _messages = MessageLog()
 
 
-def read_picture(
+def read_multichannel(
     data: bytes, mode: str, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS, lossy: bool = False
 ) -> NDArray[Any]:
     """Decode a file, or an array that `np.save` wrote.
@@ -132,7 +132,7 @@ def read_picture(
         DecodeError: damaged, too large, unknown, or with more than the mode can hold while `lossy` is False.
         LoaderError: an unknown mode.
     """
-    one_of("mode", mode, PICTURE_MODES)
+    one_of("mode", mode, MULTICHANNEL_MODES)
     if not isinstance(data, bytes):
         data = bytes(data)
     with capture_stderr() as lines:
