@@ -17,7 +17,8 @@ from cuaug.errors import DecodeError, SourceError
 from cuaug.sources import open_source
 from cuaug.sources.file_bytes import read_bytes
 from cuaug.sources.open import Loadable
-from cuaug.sources.videos import ClipRequest, open_index
+from cuaug.sources.video_index_file import open_index
+from cuaug.sources.videos import ClipRequest
 
 __all__ = ["SizeEstimate", "estimate", "shrunken_size"]
 

@@ -28,7 +28,8 @@ from cuaug.errors import ArgumentError, DecodeError
 from cuaug.plan import Layout, Plan, Type
 from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources.file_bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.sources.videos import ClipRequest, open_index
+from cuaug.sources.video_index_file import open_index
+from cuaug.sources.videos import ClipRequest
 
 __all__ = ["ClipReader", "EncodedClip", "check_clip_options", "decode_clip", "decode_planes", "read_clip"]
 

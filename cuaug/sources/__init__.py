@@ -23,22 +23,23 @@
 `open_source` picks the class from a path, list or Dataset and uses its default arguments; `Loader` calls it.
 `Source` is the protocol for sources of your own. Modules with a leading underscore hold shared helpers.
 
-source.py           the protocol `Source`; `repr` and digests of sources
-open.py             picks the class from a path, list or Dataset
-files.py            image files: paths, (path, label) pairs, a pattern, a directory, or two of images and masks
-datasets.py         torch Datasets, and iterable Datasets without items by index
-items.py            items of Datasets: splits them into image and label, and converts images to paths, bytes or arrays
-tables.py           text files, CSV files and DataFrames with a column of paths
-coco.py             COCO annotation files: detection, instance segmentation and keypoints
-coco_masks.py       rasterizes COCO segmentations: polygons and run lengths, bit-identical to pycocotools
-videos.py           clips of video files, and the indexes of videos
-remote_files.py     files behind URLs
-shards/             several samples in one file
-subset_concat.py    sources made of sources: torch's Subset (also from random_split) and ConcatDataset
-labels.py           labels: selects a record's label fields and decodes them from bytes
-text.py             helpers for list files and tables: opening text, parsing numbers, resolving paths
-file_bytes.py       whole files as bytes; where samples lie in files, for native code to read them
-jpeg_index_file.py  where the JPEG index of a source is kept
+source.py            the protocol `Source`; `repr` and digests of sources
+open.py              picks the class from a path, list or Dataset
+files.py             image files: paths, (path, label) pairs, a pattern, a directory, or two of images and masks
+datasets.py          torch Datasets, and iterable Datasets without items by index
+items.py             items of Datasets: splits them into image and label, and converts images to paths, bytes or arrays
+tables.py            text files, CSV files and DataFrames with a column of paths
+coco.py              COCO annotation files: detection, instance segmentation and keypoints
+coco_masks.py        rasterizes COCO segmentations: polygons and run lengths, bit-identical to pycocotools
+videos.py            clips of video files
+remote_files.py      files behind URLs
+shards/              several samples in one file
+subset_concat.py     sources made of sources: torch's Subset (also from random_split) and ConcatDataset
+labels.py            labels: selects a record's label fields and decodes them from bytes
+text.py              helpers for list files and tables: opening text, parsing numbers, resolving paths
+file_bytes.py        whole files as bytes; where samples lie in files, for native code to read them
+jpeg_index_file.py   where the JPEG index of a source is kept
+video_index_file.py  indexes of videos, in memory and on disk
 """
 
 from __future__ import annotations

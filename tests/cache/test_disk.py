@@ -162,7 +162,7 @@ while True:
 def test_killed_before_the_record(tmp_path, function):
     """Only the allocated space is lost."""
     body = f"""
-from cuaug.cache import disk
+from cuaug.cache import disk_store as disk
 cache.put(0, make_image(0))
 owner = disk if "{function}" == "_write" else disk.DiskStore
 setattr(owner, "{function}", lambda *arguments: os._exit(0))
@@ -178,7 +178,7 @@ cache.put(1, make_image(1))
 @pytest.mark.slow
 def test_killed_while_the_cache_is_made(tmp_path):
     body = """
-import cuaug.cache.disk
+import cuaug.cache.disk_store
 cuaug.cache.disk_store.os.replace = lambda *names, **directories: os._exit(0)
 DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"source": "a"})
 """

@@ -118,7 +118,8 @@ ENV = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}
 NO_THREADS = """
 import threading
 import torch
-from cuaug import devices, interop, transforms as T
+from cuaug import devices, transforms as T
+from cuaug.images import interop
 try:
     threading.Thread(target=print).start()
     raise SystemExit("a thread did start")

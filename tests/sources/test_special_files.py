@@ -140,7 +140,7 @@ def test_a_file_larger_than_memory(tmp_path):
         file.truncate(1 << 40)
     program = """
 import resource, sys
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources.file_bytes import read_bytes
 resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
 try:
     read_bytes(sys.argv[1])

@@ -189,8 +189,8 @@ def test_nothing_is_printed(tmp_path):
     path.write_bytes(data)
     program = """
 import sys, numpy as np
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 index = scan_video(sys.argv[1])
 for k in range(len(index.pts)):
     try:

@@ -75,7 +75,7 @@ def test_frames_that_a_fragment_claims(tmp_path, frames):
 
 
 CLAIMS = """
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
 from tests.video.fuzzer import peak_bytes, reset_peak
 before, error = reset_peak(), ""
@@ -106,8 +106,8 @@ def test_nothing_grows_with_the_number_of_clips(tmp_path):
 CLIPS = """
 import ctypes, gc, json, sys
 import numpy as np
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 
 class Usage(ctypes.Structure):  # mallinfo2(3)
     _fields_ = [(name, ctypes.c_size_t) for name in "abcdefg"] + [("in_use", ctypes.c_size_t)] + [

@@ -15,7 +15,7 @@ from cuaug.codec.sniff import orient_array
 from cuaug.codec.video import video_index
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from cuaug.sources.videos import open_index
+from cuaug.sources.video_index_file import open_index
 from tests.video.support import VIDEOS, Video, make_video, with_matrix, write_video
 
 
