@@ -31,7 +31,7 @@ def stages(clips: Sequence[tuple[str, int]], frames: int, stride: int, repetitio
     from cuaug.codec.video.decoder import VideoDecoder
     from cuaug.codec.video.video_index import open_container, video_stream
     from cuaug.codec.video.yuv import convert_frames, describe_frames
-    from cuaug.sources.videos import open_index
+    from cuaug.sources.video_index_file import open_index
 
     chosen = [(path, open_index(path), start + stride * np.arange(frames)) for path, start in clips]
     decoder = VideoDecoder()
