@@ -1,7 +1,7 @@
 """Runs a benchmark or a module on the fake GPU, so that `gpu.sh --dry-run` needs no GPU. Its figures mean nothing.
 
     python benchmarks/dry_run.py benchmarks/gpu_kernels.py --images 2 --repetitions 1
-    python benchmarks/dry_run.py -m tests.cuda.sanitize_driver --every 50
+    python benchmarks/dry_run.py -m tests.sanitize.sanitize_driver --every 50
 
 Processes that the benchmark starts by `report.PYTHON` have the fake GPU, too.
 """

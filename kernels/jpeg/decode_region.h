@@ -3,7 +3,7 @@
 // Threads:  the caller's alone; one decoder serves one thread at a time.
 // Reference: tests/codec/test_regions.py slices the whole image; EXIF 2.3, 4.6.4, tag 274.
 // Tests:    tests/codec/test_regions.py, test_exif.py, test_index.py; under sanitizers:
-// tests/codec/sanitized_decoding.py.
+// tests/sanitize/sanitized_decoding.py.
 #pragma once
 #include <algorithm>
 #include <cstdint>

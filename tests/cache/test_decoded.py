@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from cuaug._runtime.native import release_freed_memory
 from cuaug.cache import CacheStats, DecodedCache, decoded
 from cuaug.errors import LoaderError
-from tests.cache.images import is_same, make_image, overlap
+from tests.support.cache.cached_images import is_same, make_image, overlap
 
 COUNT = 12
 CONTENTS = {"source": "a", "apply_exif": True}

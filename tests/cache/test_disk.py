@@ -18,7 +18,7 @@ import pytest
 
 from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
-from tests.cache.images import is_same, make_image, overlap, run, start
+from tests.support.cache.cached_images import is_same, make_image, overlap, run, start
 
 COUNT = 400
 SIZES = [make_image(i).nbytes for i in range(COUNT)]

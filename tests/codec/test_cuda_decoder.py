@@ -12,7 +12,7 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, CudaDecoder, DecoderPaths, read_header
 from cuaug.errors import DecodeError
-from tests.codec.images import (
+from tests.support.codec.encoded_images import (
     FORMATS,
     JPEG,
     PHOTO,

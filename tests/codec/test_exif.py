@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cuaug.codec import read_header
 from cuaug.codec.sniff import apply_orientation, exif_orientation
-from tests.codec.images import (
+from tests.support.codec.encoded_images import (
     FORMATS,
     JPEG,
     PHOTO,

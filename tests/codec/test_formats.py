@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from cuaug.codec import read_header
-from tests.codec.images import FORMATS, RGB, H, W, as_pillow, encode, photo, png16, tiff_block
+from tests.support.codec.encoded_images import FORMATS, RGB, H, W, as_pillow, encode, photo, png16, tiff_block
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -1,4 +1,4 @@
-"""One small file for each bug that tests/codec/fuzzer.py found; each failed before its fix."""
+"""One small file for each bug that tests/fuzz/fuzz_images.py found; each failed before its fix."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from cuaug.codec import read_header, read_multichannel
 from cuaug.codec.sniff import webp_size
 from cuaug.errors import DecodeError
-from tests.codec.images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
-from tests.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
-from tests.codec.mutations import Part, join, split
-from tests.codec.originals import ORIGINALS, PICTURES
+from tests.fuzz.mutations import Part, join, split
+from tests.support.codec.encoded_images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
+from tests.support.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
+from tests.support.codec.originals import ORIGINALS, PICTURES
 
 ROTATED = ORIGINALS["webp rotated 6"]
 FAILED = "failed"

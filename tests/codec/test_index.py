@@ -20,9 +20,18 @@ from PIL import Image
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.codec.jpeg_index import crop_jpeg
-from tests.codec.images import FORMATS, as_pillow, encode, photo
-from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, size, slice_region
-from tests.codec.memory import allocated
+from tests.support.codec.encoded_images import FORMATS, as_pillow, encode, photo
+from tests.support.codec.jpeg_crops import (
+    MCU,
+    assert_is_crop,
+    crop,
+    draw_region,
+    expected_crop,
+    jpeg,
+    size,
+    slice_region,
+)
+from tests.support.codec.memory import allocated
 
 DECODER = CpuDecoder()
 

@@ -43,7 +43,7 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
 
 def test_damaged_files_are_clean(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    status, output = run(library, "libasan.so", ["-m", "tests.codec.sanitized_jpegs", str(library), "3000"])
+    status, output = run(library, "libasan.so", ["-m", "tests.sanitize.sanitized_jpegs", str(library), "3000"])
     found = re.search(r"(\d+) of (\d+) files are sound, (\d+) crops", output)
     assert status == 0 and found, output[-5000:]
     assert 100 < int(found[1]) < int(found[2]) - 3000 and int(found[3]) > 50

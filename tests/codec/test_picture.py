@@ -21,7 +21,7 @@ import cuaug
 from cuaug.codec import read_header, read_multichannel
 from cuaug.codec.formats import loss
 from cuaug.errors import DecodeError, LoaderError
-from tests.codec.images import (
+from tests.support.codec.encoded_images import (
     FORMATS,
     GRAY,
     PHOTO,
@@ -35,7 +35,7 @@ from tests.codec.images import (
     tagged_files,
     with_alpha,
 )
-from tests.codec.originals import npy, tiff
+from tests.support.codec.originals import npy, tiff
 
 RNG = np.random.default_rng(0)
 DTYPES = ("uint8", "uint16", "float32")

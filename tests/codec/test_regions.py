@@ -9,8 +9,20 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import CpuDecoder, EncodedJpeg, read_header
-from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, H, W, app1, as_pillow, encode, photo, tiff_block
-from tests.codec.mutations import join, split
+from tests.fuzz.mutations import join, split
+from tests.support.codec.encoded_images import (
+    FORMATS,
+    JPEG,
+    PHOTO,
+    PNG,
+    H,
+    W,
+    app1,
+    as_pillow,
+    encode,
+    photo,
+    tiff_block,
+)
 
 JPEG_OPTIONS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 

@@ -13,8 +13,8 @@ from PIL import Image, features
 
 from cuaug.codec import CpuDecoder, decode_mask, read_header, read_multichannel
 from cuaug.errors import DecodeError
-from tests.codec.avifs import box
-from tests.codec.images import PHOTO, chunk, encode
+from tests.support.codec.avifs import box
+from tests.support.codec.encoded_images import PHOTO, chunk, encode
 
 H, W = 16, 32
 RAMP = np.linspace(0, 1, H * W).reshape(H, W)

@@ -9,8 +9,8 @@ import pytest
 
 from cuaug.commands import cli, progress_bar
 from cuaug.commands.progress_bar import Progress
-from tests.sources import writers
-from tests.sources.writers import samples
+from tests.support.sources import writers
+from tests.support.sources.writers import samples
 
 
 class Terminal(io.StringIO):

@@ -14,9 +14,17 @@ from PIL import Image
 from cuaug import Loader, sources
 from cuaug import transforms as T
 from cuaug.commands.cli import main
-from tests.codec.images import RGB, encode
-from tests.commands.shard_sets import Labeled, files_of, open_set, read_manifest, shard, shard_source, write_photos
-from tests.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
+from tests.support.codec.encoded_images import RGB, encode
+from tests.support.commands.shard_sets import (
+    Labeled,
+    files_of,
+    open_set,
+    read_manifest,
+    shard,
+    shard_source,
+    write_photos,
+)
+from tests.support.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
 
 pytestmark = pytest.mark.cpu_only
 

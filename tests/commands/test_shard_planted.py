@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.shard_sets import Labeled, read_manifest, shard, shard_source, write_photos
+from tests.support.commands.shard_sets import Labeled, read_manifest, shard, shard_source, write_photos
 from tests.support.foreign_files import chown_to_nobody
 
 pytestmark = pytest.mark.cpu_only

@@ -12,7 +12,7 @@ import torch
 from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.errors import TransformError
-from tests.transforms.cases import CASES
+from tests.support.transforms.cases import CASES
 
 pytestmark = pytest.mark.cuda
 

@@ -16,8 +16,8 @@ from cuaug.devices.workspace import Workspace
 from cuaug.plan import Layout, Type
 from cuaug.sources import Videos
 from tests.support.run_plans import plan_for
-from tests.video.frames import RandomFrame, convert
-from tests.video.support import Video, write_video
+from tests.support.video.frames import RandomFrame, convert
+from tests.support.video.videos import Video, write_video
 
 pytestmark = pytest.mark.cuda
 

@@ -13,8 +13,8 @@ from cuaug import DecodeOptions, Loader
 from cuaug.codec import CudaDecoder, DecoderPaths, read_header
 from cuaug.errors import DecodeError
 from cuaug.transforms import CenterCrop
-from tests.codec.images import without_segments
-from tests.loader.pictures import Bytes, photo
+from tests.support.codec.encoded_images import without_segments
+from tests.support.loader.further_pictures import Bytes, photo
 
 pytestmark = pytest.mark.cuda
 

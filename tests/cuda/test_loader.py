@@ -13,8 +13,8 @@ from PIL import Image
 
 from cuaug import DecodeError, DecodeOptions, Loader, LoaderError
 from cuaug import transforms as T
-from tests.loader.pictures import Bytes, Memory, numbers_of, photo, write_photos
 from tests.loader.test_errors import bomb
+from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, write_photos
 
 pytestmark = pytest.mark.cuda
 

@@ -24,7 +24,7 @@ from cuaug.sources import Videos
 from tests.dry_run.test_planted_mistakes import OTHER, edit
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
 from tests.support.run_plans import assert_same
-from tests.video.support import write_copies, write_video
+from tests.support.video.videos import write_copies, write_video
 
 CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
 VIEW = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])

@@ -12,11 +12,11 @@ import pytest
 from cuaug import DecodeOptions
 from cuaug.pipeline.cuda import producer
 from cuaug.profiling.timeline import chrome_trace
-from tests.codec.jpeg_crops import jpeg
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes
 from tests.loader.test_profile import check_trace
+from tests.support.codec.jpeg_crops import jpeg
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
+from tests.support.loader.further_pictures import Bytes
 
 
 def test_a_profile_has_the_gpus_lane(loader_on, image_files, fake, tmp_path):

@@ -11,9 +11,9 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.codec import ResidentJpeg
 from cuaug.errors import LoaderError
-from tests.codec.jpeg_crops import MCU, jpeg
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes
+from tests.support.codec.jpeg_crops import MCU, jpeg
+from tests.support.loader.further_pictures import Bytes
 from tests.support.run_plans import assert_same
 
 VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dry_run.exclusions import EXCLUDED, ROOMS
+from tests.support.dry_run.exclusions import EXCLUDED, ROOMS
 from tests.support.fake_gpu import BANNER, ROOT, SKIPPED
 
 # Code that passes on a GPU, and code that fails there, with a part of the error.

@@ -16,9 +16,9 @@ from PIL import Image as PillowImage
 from cuaug import DecodeOptions
 from cuaug.codec import CudaDecoder, nv
 from cuaug.pipeline.cuda import producer
-from tests.codec.images import without_segments
 from tests.dry_run import CHAIN
-from tests.loader.pictures import photo
+from tests.support.codec.encoded_images import without_segments
+from tests.support.loader.further_pictures import photo
 from tests.support.run_plans import assert_same
 
 _CPU_ONLY = -99999  # nvImageCodec's NVIMGCODEC_DEVICE_CPU_ONLY

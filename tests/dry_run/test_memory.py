@@ -21,8 +21,8 @@ from cuaug.pipeline.cuda import producer as cuda_producer
 from cuaug.plan.layout import SAMPLE
 from cuaug.targets import Targets
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes, noisy_jpeg
 from tests.support.fake_cuda import FakeDecoder, FakeEvent, FakeStream
+from tests.support.loader.further_pictures import Bytes, noisy_jpeg
 
 
 class PixelSource:

@@ -18,7 +18,7 @@ from cuaug.sources import Videos
 from tests.dry_run.test_clips import CHAIN, CHAINS, compare, videos
 from tests.dry_run.test_planted_mistakes import edit
 from tests.support.fake_nvdec import replace_nvdec
-from tests.video.support import VIDEOS, Video, write_copies, write_video
+from tests.support.video.videos import VIDEOS, Video, write_copies, write_video
 
 NVDEC = cuaug.DecodeOptions(video_decoder="nvdec")
 #: Videos that NVDEC decodes. No key frame of the edit lists' first frames is shown, so those clips are FFmpeg's.

@@ -17,7 +17,7 @@ from cuaug.devices import nvrtc
 from tests.kernels.test_nvrtc import ARCHITECTURES, usage
 from tests.kernels.test_scratch import compiled
 from tests.support.builds import copy_patched
-from tests.video.frames import RandomFrame
+from tests.support.video.frames import RandomFrame
 from tests.video.test_yuv import matrices, names, reference, seeds
 
 ONLY = "CUAUG_ONLY_CONVERT_YUV"

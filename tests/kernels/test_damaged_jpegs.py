@@ -22,10 +22,10 @@ from cuaug.codec.image import EncodedImage
 from cuaug.codec.jpeg_index import IndexFile
 from cuaug.codec.sniff import Region
 from cuaug.errors import DecodeError
-from tests.codec.images import GRAY, encode
-from tests.codec.index_files import Record, forge, forged_record, open_descriptor, parse
-from tests.codec.mutations import mutate
-from tests.codec.originals import ORIGINALS
+from tests.fuzz.mutations import mutate
+from tests.support.codec.encoded_images import GRAY, encode
+from tests.support.codec.index_files import Record, forge, forged_record, open_descriptor, parse
+from tests.support.codec.originals import ORIGINALS
 from tests.support.device_jpegs import Outcome, decode, decode_rows
 from tests.support.jpeg_writer import FACTORS, STANDARD, JpegWriter, Tables, every_kind, segment
 

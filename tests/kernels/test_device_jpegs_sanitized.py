@@ -47,7 +47,7 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
 
 def test_damaged_files_are_clean(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    program = ["-m", "tests.kernels.sanitized_device_jpegs", str(library), str(CASES), str(SEED)]
+    program = ["-m", "tests.sanitize.sanitized_device_jpegs", str(library), str(CASES), str(SEED)]
     status, output = run(library, "libasan.so", program)
     found = {name: int(number) for name, number in re.findall(r"'([a-z ]+)': (\d+)", output)}
     assert status == 0 and found, output[-5000:]

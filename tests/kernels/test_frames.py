@@ -16,7 +16,7 @@ from cuaug.plan import Layout, Type
 from cuaug.sampling.rng import SampleRNG
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import assert_same, plan_for
-from tests.video.frames import RandomFrame, convert
+from tests.support.video.frames import RandomFrame, convert
 from tests.video.test_yuv import names, seeds, sizes
 
 pytest.importorskip("cupy")

@@ -66,7 +66,7 @@ def test_no_bad_access_and_no_undefined_behavior(tmp_path, flags, isas):
     status, output = run(library, "libasan.so", plans(1, isas))
     assert status == 0 and "plans" in output, output
     if not flags:
-        status, output = run(library, "libasan.so", ["-m", "tests.codec.sanitized_decoding", "400"])
+        status, output = run(library, "libasan.so", ["-m", "tests.sanitize.sanitized_decoding", "400"])
         assert status == 0 and "decoded" in output, output[-5000:]
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from cuaug import ArgumentError, Batch, Loader, SourceError
 from cuaug import transforms as T
-from tests.loader.pictures import Memory, png
+from tests.support.loader.further_pictures import Memory, png
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=30)]

@@ -18,8 +18,8 @@ from cuaug import DecodedCache, DecodeOptions, EncodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.sources import FromDataset
-from tests.loader.pictures import Arrays, Memory, numbers_of, photo, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
+from tests.support.loader.further_pictures import Arrays, Memory, numbers_of, photo, png, write_photos
 
 
 class Counting:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.loader.programs import run_apart
+from tests.support.loader.programs import run_apart
 
 pytestmark = [
     pytest.mark.cpu_only,

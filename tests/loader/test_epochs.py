@@ -17,8 +17,8 @@ from torch.utils.data import RandomSampler, SubsetRandomSampler
 from cuaug import Batch, DecodeOptions, Loader, LoaderError, ShardSampler, WeightedSampler
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
-from tests.loader.pictures import Memory, numbers_of, photo, png
 from tests.loader.test_reproducible import training_chain
+from tests.support.loader.further_pictures import Memory, numbers_of, photo, png
 
 
 class Photos:

@@ -17,13 +17,13 @@ from cuaug import transforms as T
 from cuaug._runtime import cpus
 from cuaug.codec import JpegIndex
 from cuaug.sources.jpeg_index_file import open_index_file
-from tests.codec.images import encode
-from tests.codec.jpeg_crops import MCU, jpeg
-from tests.loader.pictures import Bytes, photo, png
-from tests.loader.programs import run
 from tests.loader.test_cache import assert_equal, epochs
 from tests.loader.test_reproducible import training_chain
-from tests.sources.writers import KINDS, Sample
+from tests.support.codec.encoded_images import encode
+from tests.support.codec.jpeg_crops import MCU, jpeg
+from tests.support.loader.further_pictures import Bytes, photo, png
+from tests.support.loader.programs import run
+from tests.support.sources.writers import KINDS, Sample
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cpu_only

@@ -23,8 +23,8 @@ from cuaug import Loader
 from cuaug import transforms as T
 from cuaug._runtime.huge_pages import pages
 from cuaug.pipeline.pipeline import BufferPool
-from tests.loader.pictures import Memory
-from tests.loader.programs import run_apart
+from tests.support.loader.further_pictures import Memory
+from tests.support.loader.programs import run_apart
 
 pytestmark = pytest.mark.cpu_only
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from cuaug import DecodeOptions, Loader, LoaderError, sources
 from cuaug._runtime.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 OWN = set(inspect.signature(Loader).parameters)
 OPTIONS = {field.name for field in dataclasses.fields(DecodeOptions)}

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from tests.loader.programs import Program
+from tests.support.loader.programs import Program
 
 # Bodies of `event()`, which each program of STATES calls once it is in its state.
 EVENTS = {

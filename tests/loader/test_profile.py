@@ -20,7 +20,7 @@ from cuaug import transforms as T
 from cuaug.profiling.bottleneck import RuntimeConfig, stages_of
 from cuaug.profiling.recorder import Recorder
 from cuaug.profiling.timeline import Profile
-from tests.loader.pictures import Bytes, Memory, noisy_jpeg, png
+from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg, png
 
 # --- totals ----------------------------------------------------------------------------------------------------------
 

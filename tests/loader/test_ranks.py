@@ -10,7 +10,7 @@ from cuaug import DeviceError, Loader, LoaderError
 from cuaug._runtime.ranks import own_gpu, own_rank
 from cuaug.devices import cuda
 from cuaug.pipeline.resolve_device import resolve_device
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
 

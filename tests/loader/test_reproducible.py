@@ -20,7 +20,7 @@ from cuaug import Loader, functional
 from cuaug import transforms as T
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.execute import apply
-from tests.loader.pictures import write_photos
+from tests.support.loader.further_pictures import write_photos
 
 COUNT = 13
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ print(hashlib.sha256(b"".join(images.cpu().numpy().tobytes() for _ in range(2) f
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
-    from tests.loader.pictures import Memory
+    from tests.support.loader.further_pictures import Memory
 
     torch.manual_seed(123)
     np.random.seed(4)

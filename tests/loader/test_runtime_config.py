@@ -12,7 +12,7 @@ from cuaug import Loader
 from cuaug._runtime import cpus
 from cuaug._runtime.cpus import allowed_cpus
 from cuaug.pipeline.config import SAMPLES_PER_TASK, choose
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
 

@@ -20,7 +20,7 @@ from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, TransformErro
 from cuaug import transforms as T
 from cuaug.sources import Files, TarShards, open_source
 from cuaug.sources.file_bytes import read_bytes
-from tests.loader.pictures import png
+from tests.support.loader.further_pictures import png
 
 GIB = 1 << 30
 

@@ -10,7 +10,7 @@ import torch
 from cuaug import ArgumentError, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug._runtime import ranks
-from tests.loader.pictures import Memory, checksums
+from tests.support.loader.further_pictures import Memory, checksums
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4)]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cuaug import Batch, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
-from tests.loader.pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
+from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
 from tests.support.waiting import eventually
 
 

@@ -15,7 +15,7 @@ from cuaug import Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.devices import OutputStacks
 from cuaug.plan import Layout
-from tests.loader.pictures import Memory, numbers_of, planes_of, write_photos
+from tests.support.loader.further_pictures import Memory, numbers_of, planes_of, write_photos
 
 CHAIN = [T.RandomShortestSize(range(20, 40)), T.RandomHorizontalFlip(), T.ColorJitter(0.3)]
 

@@ -18,10 +18,10 @@ from torch.utils.data import ConcatDataset, Subset
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler, WeightedSampler
 from cuaug.sources import RemoteOptions, TarShards, TFRecord, open_source
 from cuaug.transforms import MixUp, RandomHorizontalFlip, Resize
-from tests.loader.native_runs import read
 from tests.loader.test_native_work import finish
-from tests.remote.servers import FAULTS
-from tests.sources.writers import KINDS, samples, write_tar
+from tests.support.loader.native_runs import read
+from tests.support.remote.servers import FAULTS
+from tests.support.sources.writers import KINDS, samples, write_tar
 from tests.support.waiting import eventually
 
 SHARDS, PER_SHARD = 4, 30

@@ -21,8 +21,8 @@ from cuaug._runtime import cpus
 from cuaug.devices import CpuExecutor
 from cuaug.images import interop
 from cuaug.plan import Layout, Type
-from tests.loader.pictures import Bytes, png
 from tests.support import run_plans
+from tests.support.loader.further_pictures import Bytes, png
 from tests.support.strategies import chains, images, write
 
 SIZE = (21, 34)

@@ -20,7 +20,7 @@ from cuaug._runtime.cpus import Placement, own_placement, share_for_cpu, share_f
 from cuaug.pipeline import resolve_device as device_module
 from cuaug.pipeline.config import choose
 from cuaug.pipeline.thread_pool import ThreadPool
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Files
-from tests.loader.pictures import color_of, png
+from tests.support.loader.further_pictures import color_of, png
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ import torch
 from PIL import Image
 
 from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, sources
-from tests.loader.pictures import numbers_of
-from tests.sources.writers import KINDS, Kind, Sample, samples
+from tests.support.loader.further_pictures import numbers_of
+from tests.support.sources.writers import KINDS, Kind, Sample, samples
 
 ROOT = Path(__file__).parents[2]
 

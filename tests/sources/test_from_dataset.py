@@ -16,8 +16,8 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, Te
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import FromDataset
-from tests.loader.pictures import numbers_of, photo, png
-from tests.sources.writers import ImageDataset, samples, write_files
+from tests.support.loader.further_pictures import numbers_of, photo, png
+from tests.support.sources.writers import ImageDataset, samples, write_files
 
 PIXELS = photo(6, 9).copy()
 

@@ -11,8 +11,8 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Hdf5
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import samples, write_hdf5
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import samples, write_hdf5
 
 
 @pytest.fixture

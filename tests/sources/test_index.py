@@ -22,7 +22,7 @@ from cuaug import LoaderError
 from cuaug.sources import TarShards, TFRecord
 from cuaug.sources.shards import shard_index as indexing
 from cuaug.sources.shards import tar
-from tests.sources.writers import example, frame, write_tar
+from tests.support.sources.writers import example, frame, write_tar
 
 SUFFIX = ".cuaug-index"
 

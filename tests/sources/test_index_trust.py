@@ -19,10 +19,10 @@ from cuaug._runtime import disk
 from cuaug.sources import TarShards, TFRecord
 from cuaug.sources.shards import shard_index as indexing
 from cuaug.sources.shards import tar, tfrecord
-from tests.loader.pictures import numbers_of, png
-from tests.sources import fuzz_index
-from tests.sources.writers import example, frame, write_tar
+from tests.fuzz import fuzz_index
 from tests.support.foreign_files import chown_to_nobody
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import example, frame, write_tar
 
 SUFFIX = indexing.SUFFIX
 COUNT = 4

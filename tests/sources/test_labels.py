@@ -19,8 +19,8 @@ from cuaug._runtime import npy as npz
 from cuaug._runtime.npy import decode_npz, encode_npz
 from cuaug.sources import TarShards
 from cuaug.sources.labels import decode_field, decode_integer, decode_json, decode_npy, decode_text
-from tests.loader.pictures import png
-from tests.sources.writers import write_tar
+from tests.support.loader.further_pictures import png
+from tests.support.sources.writers import write_tar
 
 
 def to_npy(array: np.ndarray, version: tuple[int, int] = (1, 0)) -> bytes:

@@ -16,7 +16,7 @@ from torch.utils.data import Subset
 from cuaug import Loader, LoaderError
 from cuaug.sources import Csv, Files, ListFile, open_source
 from cuaug.sources.labels import LabelColumns
-from tests.loader.pictures import numbers_of, png
+from tests.support.loader.further_pictures import numbers_of, png
 
 
 def write(folder: Path, text: str | bytes, name: str = "list.txt") -> Path:

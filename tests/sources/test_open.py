@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from cuaug import Loader, LoaderError, sources
 from cuaug.sources import open_source
-from tests.loader.pictures import numbers_of, png
-from tests.sources import writers
-from tests.sources.writers import KINDS, samples
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources import writers
+from tests.support.sources.writers import KINDS, samples
 
 
 @pytest.fixture

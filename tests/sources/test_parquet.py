@@ -23,8 +23,8 @@ from cuaug import DecodeError, Loader, LoaderError, ShardSampler
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import Parquet, open_source
 from cuaug.sources.shards.parquet_pages import read_columns
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import samples, write_parquet
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import samples, write_parquet
 
 
 def write(path: Path, group: int = 4, **columns) -> Path:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler
 from cuaug.sources import Files, LitData, Mds, open_source
-from tests.sources.writers import samples, write_litdata, write_mds
+from tests.support.sources.writers import samples, write_litdata, write_mds
 
 WRITTEN = Path(__file__).parent / "written"
 CLASSES = {"mds": Mds, "litdata": LitData}

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from tests.sources import writers
-from tests.sources.writers import ImageDataset, samples
+from tests.support.sources import writers
+from tests.support.sources.writers import ImageDataset, samples
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

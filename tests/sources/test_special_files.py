@@ -28,9 +28,9 @@ from cuaug.sources import (
     Videos,
 )
 from cuaug.sources.file_bytes import read_bytes
-from tests.cache.images import run
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import write_tar
+from tests.support.cache.cached_images import run
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import write_tar
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -17,8 +17,8 @@ from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import TFRecord
 from cuaug.sources.shards import shard_index
 from cuaug.sources.shards.tfrecord import _FORMAT, feature_values, parse_features
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 

@@ -15,8 +15,8 @@ from cuaug.codec.sniff import Region
 from cuaug.devices import cuda
 from cuaug.devices.nvrtc import JpegKernels
 from cuaug.devices.workspace import LaunchStream
-from tests.codec.jpeg_crops import MCU
-from tests.codec.jpeg_crops import jpeg as encode
+from tests.support.codec.jpeg_crops import MCU
+from tests.support.codec.jpeg_crops import jpeg as encode
 
 __all__ = ["CudaJpegs", "damage_data", "draw_jpeg", "random_region"]
 

@@ -17,7 +17,7 @@ from cuaug.codec import JpegIndex
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.jpeg_index import IndexFile
 from cuaug.codec.sniff import Region
-from tests.codec.index_files import RECORD, Record, open_descriptor, parse
+from tests.support.codec.index_files import RECORD, Record, open_descriptor, parse
 from tests.support.device_jpegs import GuardedMemory, Outcome, add, request
 
 __all__ = ["FirstVisit", "index_of", "records_of", "visit"]

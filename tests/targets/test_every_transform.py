@@ -13,8 +13,8 @@ from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from tests.support.run_plans import run
-from tests.targets.ramps import curvature, ramp, shown
-from tests.transforms.cases import CASES
+from tests.support.targets.ramps import curvature, ramp, shown
+from tests.support.transforms.cases import CASES
 
 N, H, W = 8, 44, 60
 

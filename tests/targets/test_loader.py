@@ -14,7 +14,7 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from cuaug.sources import Coco
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 COUNT, SIDE = 14, 64
 

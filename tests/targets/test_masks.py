@@ -12,7 +12,7 @@ from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.targets import Targets
 from tests.support.run_plans import assert_same, plan_for, run_one
 from tests.support.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
-from tests.targets.ramps import curvature, moves, ramp
+from tests.support.targets.ramps import curvature, moves, ramp
 
 sides = st.integers(1, 50)
 DTYPES = st.sampled_from([np.uint8, np.bool_, np.int8, np.int16, np.uint16, np.int32, np.int64, np.float32, ">i4"])

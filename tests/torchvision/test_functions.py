@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import InterpolationMode as M
 from torchvision.transforms.v2 import functional as theirs
 
 from cuaug import functional as ours
-from tests.torchvision.pictures import KINDS, SIZES, as_kind, difference, levels, picture
+from tests.support.torchvision.photos import KINDS, SIZES, as_kind, difference, levels, picture
 
 
 class Case(NamedTuple):

@@ -16,7 +16,7 @@ from cuaug import transforms as T
 from cuaug.plan import Layout, Plan, Type, regions
 from cuaug.plan.boxes_keypoints import BoxesKeypoints
 from cuaug.sampling.rng import SampleRNG
-from tests.transforms.cases import CASES
+from tests.support.transforms.cases import CASES
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -19,8 +19,8 @@ from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.codec.video.video_index import scan_video
 from cuaug.pipeline.clip_reader import check_clip_options
 from cuaug.sources import Videos
-from tests.video.loading import CHAIN, videos, write
-from tests.video.support import VIDEOS, plane_bytes, write_video
+from tests.support.video.loading import CHAIN, videos, write
+from tests.support.video.videos import VIDEOS, plane_bytes, write_video
 
 COUNT = 4
 

@@ -16,7 +16,7 @@ import pytest
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import VIDEOS, Video, make_video, plain_frames, plane_bytes, write_video
+from tests.support.video.videos import VIDEOS, Video, make_video, plain_frames, plane_bytes, write_video
 
 ROOT = Path(__file__).parents[2]
 # FFmpeg numbers the packets of these in the order of decoding; frames share timestamps.

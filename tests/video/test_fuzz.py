@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.video.fuzzer import CONTAINERS, MAX_PEAK, damage, originals
-from tests.video.support import Video, make_video, write_video
+from tests.fuzz.fuzz_videos import CONTAINERS, MAX_PEAK, damage, originals
+from tests.support.video.videos import Video, make_video, write_video
 
 ROOT = Path(__file__).parents[2]
 MAX_GROWTH = 192 << 20
@@ -22,7 +22,7 @@ MAX_GROWTH = 192 << 20
 def campaign(mark: Path, *arguments: object) -> dict:
     """Run the fuzzer in a process of its own; a crash names its case."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.video.fuzzer", "--mark", str(mark), *map(str, arguments)],
+        [sys.executable, "-m", "tests.fuzz.fuzz_videos", "--mark", str(mark), *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
         capture_output=True,

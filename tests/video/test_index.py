@@ -16,7 +16,7 @@ from cuaug.codec.video import video_index
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
 from cuaug.sources.video_index_file import open_index
-from tests.video.support import VIDEOS, Video, make_video, with_matrix, write_video
+from tests.support.video.videos import VIDEOS, Video, make_video, with_matrix, write_video
 
 
 @pytest.fixture(autouse=True)

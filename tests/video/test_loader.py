@@ -18,7 +18,7 @@ from cuaug import ArgumentError, DecodeError, Loader, TransformError
 from cuaug import transforms as T
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.sources import Videos
-from tests.video.loading import CHAIN, COUNT, FRAMES, H, W, load, videos, write
+from tests.support.video.loading import CHAIN, COUNT, FRAMES, H, W, load, videos, write
 
 
 def decoded(path: str, numbers: torch.Tensor) -> np.ndarray:

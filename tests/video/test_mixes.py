@@ -9,7 +9,7 @@ import torch
 from cuaug import Loader, TransformError
 from cuaug import transforms as T
 from cuaug.sources import Videos
-from tests.video.loading import COUNT, load, videos
+from tests.support.video.loading import COUNT, load, videos
 
 CROP = [T.RandomResizedCrop(24), T.RandomHorizontalFlip()]
 MIXES = [T.MixUp(num_classes=COUNT), T.CutMix(num_classes=COUNT)]

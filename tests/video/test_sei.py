@@ -12,7 +12,7 @@ import pytest
 from cuaug.codec.video.decoder import VideoDecoder, hide_sei
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import Video, plain_frames, plane_bytes, rewrite_packets, write_video
+from tests.support.video.videos import Video, plain_frames, plane_bytes, rewrite_packets, write_video
 
 SLICES = {"h264": lambda header: header & 31 in (1, 5), "hevc": lambda header: header >> 1 & 63 < 32}
 HEADERS = {"h264": b"\x06", "hevc": b"\x4e\x01"}

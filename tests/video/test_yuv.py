@@ -18,8 +18,8 @@ from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.codec.video.video_index import scan_video
 from cuaug.codec.video.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
 from tests.references.yuv import WEIGHTS, to_rgb
-from tests.video.frames import RandomFrame, convert, swscale
-from tests.video.support import VIDEOS, Video, write_video
+from tests.support.video.frames import RandomFrame, convert, swscale
+from tests.support.video.videos import VIDEOS, Video, write_video
 
 #: SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT beside bilinear chroma: libswscale's most exact settings.
 INTERPOLATION = int(Interpolation.BILINEAR) | 0x42000
