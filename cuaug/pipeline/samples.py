@@ -310,7 +310,8 @@ class Samples:
         if sampler is not None:
             later.frames = sampler.frames
             heights, widths = (np.full(len(labels), side) for side in stacks[0].shape[-2:])
-            targets = ClipTargets(labels, heights, widths, sampler.frames, **chain.target_format)
+            target_format = {**chain.target_format, "relative_boxes": None}
+            targets = ClipTargets(labels, heights, widths, sampler.frames, **target_format)
             stacks, per_row = [_to_frames(stack) for stack in stacks], targets.per_frame()
         rng = self.rng(np.repeat(used, later.frames), is_clip=sampler is not None)
         rng.skip({} if first is None else first.counts)

@@ -66,6 +66,11 @@ class Trace:
         return trace
 
     @property
+    def replays(self) -> bool:
+        """Whether recorded steps take the place of drawn ones."""
+        return self._replay is not None
+
+    @property
     def next(self) -> int:
         """Number of the next step."""
         return self.first + len(self.steps)

@@ -6,6 +6,8 @@
 | `ListFile` | a text file, "path label" per line | |
 | `Csv` | a table with a column of paths | |
 | `Coco` | COCO annotation files: boxes, masks, keypoints | |
+| `Yolo` | YOLO folders: images/, labels/ and data.yaml | `cuaug[yolo]` |
+| `PascalVoc` | Pascal VOC's folders: images and XML files of boxes | |
 | `Pairs` | a folder of images and one of masks, paired by name | |
 | `TarShards` | tar files in WebDataset's layout | |
 | `TFRecord` | tf.train.Example messages | `cuaug[tfrecord]` |
@@ -21,7 +23,7 @@
 | `Remote` | URLs: http, https, s3, gs and others | `cuaug[remote]` |
 
 `open_source` picks the class from a path, list or Dataset and uses its default arguments; `Loader` calls it.
-`Source` is the protocol for sources of your own. Modules with a leading underscore hold shared helpers.
+`Source` is the protocol for sources of your own.
 
 source.py            the protocol `Source`; `repr` and digests of sources
 open.py              picks the class from a path, list or Dataset
@@ -30,6 +32,8 @@ datasets.py          torch Datasets, and iterable Datasets without items by inde
 items.py             items of Datasets: splits them into image and label, and converts images to paths, bytes or arrays
 tables.py            text files, CSV files and DataFrames with a column of paths
 coco.py              COCO annotation files: detection, instance segmentation and keypoints
+pascal_voc.py        Pascal VOC: one XML file of boxes for each image
+yolo.py              YOLO folders: images/ beside labels/, and the data.yaml that names them
 coco_masks.py        rasterizes COCO segmentations: polygons and run lengths, bit-identical to pycocotools
 videos.py            clips of video files
 remote_files.py      files behind URLs
@@ -49,6 +53,7 @@ from cuaug.sources.coco import Coco
 from cuaug.sources.datasets import FromDataset, FromIterable
 from cuaug.sources.files import Files, Pairs
 from cuaug.sources.open import open_source
+from cuaug.sources.pascal_voc import PascalVoc
 from cuaug.sources.remote_files import Remote
 from cuaug.sources.shards.hdf5 import Hdf5
 from cuaug.sources.shards.lmdb_environment import Lmdb
@@ -59,6 +64,7 @@ from cuaug.sources.shards.tfrecord import TFRecord
 from cuaug.sources.source import Source, label_path_names, optional_method
 from cuaug.sources.tables import Csv, DataFrame, ListFile
 from cuaug.sources.videos import Videos
+from cuaug.sources.yolo import Yolo
 
 __all__ = [
     "Coco",
@@ -74,12 +80,14 @@ __all__ = [
     "Mds",
     "Pairs",
     "Parquet",
+    "PascalVoc",
     "Remote",
     "RemoteOptions",
     "Source",
     "TFRecord",
     "TarShards",
     "Videos",
+    "Yolo",
     "label_path_names",
     "open_source",
     "optional_method",

@@ -221,7 +221,8 @@ def _warn_of_roles(root: str, classes: Sequence[str]) -> None:
         log.warning("%r: its folders %s are loaded as classes; for one of them give %r", root, classes, inner)
     elif names & _IMAGE_FOLDERS and names & _TARGET_FOLDERS and names <= _IMAGE_FOLDERS | _TARGET_FOLDERS:
         log.warning(
-            "%r: its folders %s are loaded as classes; cuaug.sources.Pairs(images, masks) loads images with masks",
+            "%r: its folders %s are loaded as classes; cuaug.sources.Pairs(images, masks) loads images with masks, "
+            "cuaug.sources.Yolo(folder) with boxes",
             root,
             classes,
         )

@@ -10,13 +10,15 @@ import functools
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.errors import DecodeError
 from cuaug.remote.urls import is_url
+from cuaug.sources.file_bytes import read_bytes
 from cuaug.sources.labels import LabelColumns
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "cached_method",
     "common_folder",
     "describe_sources",
+    "file_contents",
     "fingerprint",
     "label_path_names",
     "optional_method",
@@ -75,6 +78,15 @@ def fingerprint(kind: str, *parts: Any) -> str:
         for piece in _pieces(part):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def file_contents(paths: Iterable[str], max_bytes: int) -> Iterator[bytes]:
+    """Each file's bytes, to be hashed; none for a file that cannot be read, which costs its sample alone."""
+    for path in paths:
+        try:
+            yield read_bytes(path, max_bytes)
+        except (OSError, DecodeError):
+            yield b""
 
 
 def relative_paths(paths: Sequence[str]) -> list[str]:

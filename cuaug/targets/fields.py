@@ -32,6 +32,11 @@ __all__ = [
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
 
+#: Rounded relative boxes may lie this far outside the image.
+_RELATIVE_SLACK = 0.01
+#: Images this low or narrow may have boxes in pixels that all lie within [0, 1].
+_MAX_TINY_SIDE = 4
+
 
 class UserArray:
     """A user's array, tensor, list of numbers or PIL mask, as a NumPy array.
@@ -163,6 +168,39 @@ class Boxes(Field):
     def corners(self) -> Array:
         """(K, 4) float64 xyxy."""
         return to_corners([self])
+
+    def scale(self, size: Size) -> None:
+        """Turn boxes relative to an image of (height, width) `size` into pixels; a tv_tensor has pixels already."""
+        if self.is_typed or not self.count:
+            return
+        is_outside = ~((self.array >= -_RELATIVE_SLACK) & (self.array <= 1 + _RELATIVE_SLACK)).all(axis=1)
+        if is_outside.any():
+            raise TransformError(
+                f"{self.name} must lie within [0, 1], since relative_boxes=True, but number {int(is_outside.argmax())} "
+                f"is {self.array[is_outside.argmax()].tolist()}: pixels need relative_boxes=False"
+            )
+        if self.array.dtype.kind != "f" and not self._user_array.is_list:
+            raise TransformError(f"{self.name} must be floats, since relative_boxes=True, not {self.array.dtype}")
+        dtype = self.array.dtype if self.array.dtype.kind == "f" else np.float64
+        self.array = (self.array.astype(np.float64) * [size[1], size[0], size[1], size[0]]).astype(dtype)
+
+    def refuse_relative(self, size: Size) -> None:
+        """Raise a TransformError if all boxes lie within the first pixel of an image of (height, width) `size`.
+
+        A crop in an earlier call may leave boxes there: these begin at (0, 0), or are empty.
+        """
+        if self.array.dtype.kind != "f" or min(size) <= _MAX_TINY_SIDE:
+            return
+        x0, y0, x1, y1 = _convert(self.array.astype(np.float64), self.format, _TO_CORNERS).T
+        is_uncut = (x0 != x1) & (y0 != y1) & ((x0 > 0) | (y0 > 0))
+        if is_uncut.any() and self.array.min() >= 0 and self.array.max() <= 1:
+            remedy = "use Compose(..., relative_boxes=True), with box_format='cxcywh' for YOLO's files"
+            if self.is_typed:
+                remedy = "multiply them by the width and height of canvas_size"
+            raise TransformError(
+                f"{self.name} must be in pixels, but all lie within [0, 1], as if relative to the image, such as "
+                f"{self.array[is_uncut.argmax()].tolist()}: {remedy}"
+            )
 
     def check(self) -> None:
         """Raise a TransformError for the first box that is not finite, or ends before it begins."""

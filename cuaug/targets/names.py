@@ -77,6 +77,8 @@ class TargetFormat(NamedTuple):
 
     Attributes:
         box_format: "xyxy", "xywh" or "cxcywh", for boxes without a "format" in their dict.
+        relative_boxes: whether boxes are fractions of the image's width and height, which become pixels when they are
+            read. None: a transform has moved them, in pixels.
         mask_fill: value of class masks beyond the image; a dict gives it by name, 0 for other names.
         masks: names that move as "mask" and "masks" do.
         pass_through: names that stay in place.
@@ -88,6 +90,7 @@ class TargetFormat(NamedTuple):
     """
 
     box_format: str = "xyxy"
+    relative_boxes: bool | None = False
     mask_fill: float | Mapping[str, float] = 0
     masks: tuple[str, ...] = ()
     pass_through: tuple[str, ...] = ()

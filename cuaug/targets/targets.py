@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -107,7 +108,7 @@ class Targets:
                 raise self._with_number(error, i) from None
             self._groups[i], self._fields[i] = group, group.all_fields()
         self._boxes = self._fields_of(Boxes)
-        self._corners = self._read_boxes()
+        self._corners = self._read_boxes(target_format.relative_boxes)
         self._points: BoxesKeypoints | None = None
         self._rows: dict[int, slice] = {}  # rows in the plan's boxes or keypoints, by the id of a field
 
@@ -125,17 +126,27 @@ class Targets:
         """The fields of one class, each with its sample number."""
         return [(i, field) for i, fields in self._fields.items() for field, _ in fields if isinstance(field, kind)]
 
-    def _read_boxes(self) -> NDArray[np.float64]:
-        """(B, 4) xyxy of all boxes."""
-        try:
-            return to_corners([field for _, field in self._boxes])
-        except TransformError:
-            for i, field in self._boxes:
-                try:
-                    field.check()
-                except TransformError as error:
-                    raise self._with_number(error, i) from None
-            raise
+    def _read_boxes(self, relative: bool | None) -> NDArray[np.float64]:
+        """(B, 4) xyxy of all boxes; `relative` as `TargetFormat.relative_boxes`."""
+        if relative:
+            self._check_boxes(Boxes.scale)
+        corners: NDArray[np.float64] | None = None
+        with contextlib.suppress(TransformError):  # `_check_boxes` raises it again, with its number
+            corners = to_corners([field for _, field in self._boxes])
+        if relative is False and (corners is None or (corners <= 1).all(axis=1).any()):
+            self._check_boxes(Boxes.refuse_relative)
+        if corners is None:
+            self._check_boxes(lambda field, size: field.check())
+        assert corners is not None
+        return corners
+
+    def _check_boxes(self, check: Callable[[Boxes, tuple[int, int]], None]) -> None:
+        """Call `check` with each sample's boxes and image size; its errors get the sample's number."""
+        for i, field in self._boxes:
+            try:
+                check(field, (int(self._heights[i]), int(self._widths[i])))
+            except TransformError as error:
+                raise self._with_number(error, i) from None
 
     def attach(self, plan: Plan) -> None:
         """Let the plan move the boxes and keypoints."""

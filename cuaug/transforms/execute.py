@@ -161,6 +161,7 @@ def run_chain(
     # All frames of a clip draw as one sample, and each takes a copy of its target.
     given = None if targets is None else [target for target in pictures.targets for _ in range(frames)]
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)) // frames, is_clip=is_clip(images))
+    rng.epoch = None
     stacks, moved = _run_planned(segments[0], opened, given, target_format, rng, trace)
     if len(segments) > 1:
         is_float = opened.images.is_floating_point()
@@ -211,6 +212,7 @@ def run_segments(
         The N images and their targets.
     """
     count, typed = len(stacks[0]) - extra, typed_segment(segments)
+    target_format = {**target_format, "relative_boxes": None}
     _, normalized = segments[0].range_after(is_float, False)
     for number, segment in enumerate(segments[1:], 1):
         if len(stacks) > 1:

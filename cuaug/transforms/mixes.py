@@ -25,7 +25,7 @@ from cuaug.transforms.base import BatchTransform
 if TYPE_CHECKING:
     from cuaug.targets.merge import Placement
 
-__all__ = ["CopyPaste", "CutMix", "MixUp", "Mosaic", "blend", "use_numpy"]
+__all__ = ["CopyPaste", "CutMix", "Mix", "MixUp", "Mosaic", "blend", "use_numpy"]
 
 Sizes = NDArray[np.int64]
 
@@ -33,16 +33,32 @@ Sizes = NDArray[np.int64]
 _CHUNK_VALUES = 1 << 15
 
 
-class _Mix(BatchTransform):
-    """Base class: Beta(alpha, alpha) draws the weight of the own sample."""
+class Mix(BatchTransform):
+    """Base class of transforms that mix a sample with the next ones, with probability `p`, until an epoch."""
 
     partners = 1
     keeps_range = True
 
-    def __init__(self, alpha: float = 1.0, num_classes: int | None = None, p: float = 1.0) -> None:
+    def __init__(self, p: float, until_epoch: int | None) -> None:
+        self.p = parameters.probability("p", p)
+        self.until_epoch = None if until_epoch is None else parameters.integer("until_epoch", until_epoch, 0)
+
+    def draw_acts(self, rng: SampleRNG) -> NDArray[np.bool_]:
+        """(N,) bool: the samples to mix. It draws as much whether or not mixing is over."""
+        acts = rng.bernoulli(self.p)
+        is_over = self.until_epoch is not None and rng.epoch is not None and rng.epoch >= self.until_epoch
+        return np.zeros_like(acts) if is_over else acts
+
+
+class _ClassMix(Mix):
+    """Base class: Beta(alpha, alpha) draws the weight of the own sample."""
+
+    def __init__(
+        self, alpha: float = 1.0, num_classes: int | None = None, p: float = 1.0, until_epoch: int | None = None
+    ) -> None:
+        super().__init__(p, until_epoch)
         self.alpha = parameters.positive("alpha", alpha)
         self.num_classes = None if num_classes is None else parameters.integer("num_classes", num_classes, 1)
-        self.p = parameters.probability("p", p)
 
     def _mix_labels(self, targets: list[Any] | None, weight: NDArray[np.float64]) -> list[Any] | None:
         """N soft labels, mixed from N + 1 labels; `weight`, (N,), is that of each sample's own label."""
@@ -102,7 +118,7 @@ def _to_array(label: Any) -> NDArray[Any]:
         return np.asarray(None)
 
 
-class MixUp(_Mix):
+class MixUp(_ClassMix):
     """Blend each sample with the next one in epoch order.
 
     The method is mixup (Zhang et al. 2018). uint8 images are rounded; torchvision takes floats only.
@@ -119,6 +135,8 @@ class MixUp(_Mix):
         alpha: Beta(alpha, alpha) draws the weight of a sample's own image and label.
         num_classes: number of classes; required for integer labels.
         p: probability of mixing a sample. The weight of an unmixed sample is 1.
+        until_epoch: the Loader's epoch, counted from 0, from which on no sample is mixed (timm's `mixup_off_epoch`);
+            labels stay soft. None: every epoch mixes, as every call does.
 
     Raises:
         TransformError: a label has another type, or is no class below `num_classes`; or a dict has a class mask.
@@ -127,7 +145,7 @@ class MixUp(_Mix):
     reads_targets = True
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        acts = rng.bernoulli(self.p)
+        acts = self.draw_acts(rng)
         return {"lam": np.where(acts, rng.beta(self.alpha), 1.0)}
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
@@ -147,7 +165,7 @@ class MixUp(_Mix):
         return mixed, merged
 
 
-class CutMix(_Mix):
+class CutMix(_ClassMix):
     """Paste a random box of the next sample in epoch order.
 
     The method is CutMix (Yun et al. 2019). The box is centered anywhere in the image. Its share of the image is
@@ -157,13 +175,14 @@ class CutMix(_Mix):
     Args:
         alpha, num_classes: as for `MixUp`.
         p: probability of mixing a sample. The box of an unmixed sample is empty.
+        until_epoch: as for `MixUp`.
 
     Raises:
         TransformError: a label has another type, or is no class below `num_classes`.
     """
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        acts = rng.bernoulli(self.p)
+        acts = self.draw_acts(rng)
         half = 0.5 * np.sqrt(1.0 - rng.beta(self.alpha))
         ends = []
         for sides in (widths, heights):
@@ -254,7 +273,7 @@ def _widen(images: NDArray[Any]) -> NDArray[Any]:
     return torch.from_numpy(images).float().numpy() if images.dtype == np.float16 else images
 
 
-class Mosaic(BatchTransform):
+class Mosaic(Mix):
     """Combine four images into a grid, seen through a window.
 
     The transform follows YOLO and Kornia's `RandomMosaic`. The sample's image is at the upper left. The next three in
@@ -272,14 +291,17 @@ class Mosaic(BatchTransform):
         fill: value beside the images: a number or one per channel, in image units.
         p: probability, per sample. The other samples are unchanged, so with p below 1 `output_size` must be the
             images' size.
+        until_epoch: the Loader's epoch, counted from 0, from which on images are unchanged: the number of epochs less
+            ultralytics' `close_mosaic`. `output_size` must be the images' size. None: every epoch has mosaics, as
+            every call does.
 
     Raises:
-        TransformError: a label is no dict, or p is below 1 and `output_size` is not the images' size.
+        TransformError: a label is no dict; or p is below 1 or `until_epoch` is given, and `output_size` is not the
+            images' size.
     """
 
     partners = 3
     has_fill = True
-    keeps_range = True
     reads_targets = True
     takes_clips = False
 
@@ -290,16 +312,17 @@ class Mosaic(BatchTransform):
         min_bbox_size: float = 0.0,
         fill: parameters.Fill = 0.0,
         p: float = 1.0,
+        until_epoch: int | None = None,
     ) -> None:
+        super().__init__(p, until_epoch)
         self.output_size = None if output_size is None else parameters.size("output_size", output_size)
         self.start_ratio_range = parameters.bounds("start_ratio_range", start_ratio_range, low=-1.0, high=1.0)
         self.min_bbox_size = parameters.number("min_bbox_size", min_bbox_size, 0)
         self.fill = fill
         self._fill = parameters.fill("fill", fill)
-        self.p = parameters.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        acts = rng.bernoulli(self.p)
+        acts = self.draw_acts(rng)
         start = np.floor(rng.uniform(2, *self.start_ratio_range) * np.stack([heights, widths], axis=1))
         top, left = start.astype(np.int64).T
         return {"acts": acts, "top": top, "left": left}
@@ -313,10 +336,10 @@ class Mosaic(BatchTransform):
             )
         acts, size = params["acts"], (int(images.shape[-2]), int(images.shape[-1]))
         height, width = self.output_size or size
-        if (height, width) != size and not acts.all():
+        if (height, width) != size and (self.until_epoch is not None or not acts.all()):
             raise TransformError(
                 f"output_size must be the images' size, {size[0]} x {size[1]}, in {self!r}, which leaves some images "
-                "unchanged; or p must be 1"
+                "unchanged; or p must be 1, without until_epoch"
             )
         # Rounded and saturated, as the fill of Pad.
         color = self._fill if images.is_floating_point() else np.clip(np.floor(np.add(self._fill, 0.5)), 0, 255)
@@ -345,7 +368,7 @@ class Mosaic(BatchTransform):
         return result, merged
 
 
-class CopyPaste(BatchTransform):
+class CopyPaste(Mix):
     """Paste instances of the next sample in epoch order.
 
     The method is Simple Copy-Paste (Ghiasi et al. 2021), as in torchvision's reference scripts. Of K instances it draws
@@ -359,23 +382,22 @@ class CopyPaste(BatchTransform):
     Args:
         p: probability, per sample.
         blending: blur the edge of pasted instances with a Gaussian of 5 x 5 pixels and sigma 2, in the image only.
+        until_epoch: as for `Mosaic`.
 
     Raises:
         TransformError: there are no labels, or a label is no dict with masks.
     """
 
-    partners = 1
-    keeps_range = True
     reads_targets = True
     takes_clips = False
 
-    def __init__(self, p: float = 0.5, blending: bool = True) -> None:
-        self.p = parameters.probability("p", p)
+    def __init__(self, p: float = 0.5, blending: bool = True, until_epoch: int | None = None) -> None:
+        super().__init__(p, until_epoch)
         self.blending = blending
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         # The number of instances is not known yet, so each sample draws a seed.
-        return {"acts": rng.bernoulli(self.p), "seed": rng.integers(0, 2**32 - 1)}
+        return {"acts": self.draw_acts(rng), "seed": rng.integers(0, 2**32 - 1)}
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         from cuaug.targets import merge

@@ -1,4 +1,4 @@
-"""Damaged tars, COCO files, tables and lists, each opened and fully read.
+"""Damaged tars, COCO, YOLO and VOC files, tables and lists, each opened and fully read.
 
 Each `run_x(rng, folder)` makes one file, damages it, and reads all samples and labels. It lets cuaug's errors and a
 read's OSError pass and raises anything else.
@@ -21,8 +21,21 @@ import numpy as np
 
 from cuaug.batch import collate
 from cuaug.errors import CuaugError
-from cuaug.sources import Coco, Csv, Files, ListFile, LitData, Mds, Parquet, TarShards, TFRecord
+from cuaug.sources import (
+    Coco,
+    Csv,
+    Files,
+    ListFile,
+    LitData,
+    Mds,
+    Parquet,
+    PascalVoc,
+    TarShards,
+    TFRecord,
+    Yolo,
+)
 from cuaug.sources.file_bytes import read_bytes
+from tests.support.loader.further_pictures import png
 from tests.tools.corpus import CORPUS
 
 __all__ = [
@@ -35,6 +48,8 @@ __all__ = [
     "run_list",
     "run_table",
     "run_tar",
+    "run_voc",
+    "run_yolo",
 ]
 
 # Numbers and texts that break parsers.
@@ -226,6 +241,42 @@ def run_coco(rng: random.Random, folder: Path) -> None:
     path.write_bytes(damaged(rng, text) if rng.random() < 0.2 else text)
     options = {name: rng.random() < 0.5 for name in ("contiguous", "keep_crowds", "keep_empty", "allow_outside")}
     open_and_read(lambda: Coco(folder, path, masks=rng.random() < 0.8, **options))
+
+
+# --- YOLO and Pascal VOC ---------------------------------------------------------------------------------------------
+
+_PNG = png(3)
+
+
+def run_yolo(rng: random.Random, folder: Path) -> None:
+    for name in ("images", "labels"):
+        (folder / name).mkdir()
+    (folder / "images" / "a.png").write_bytes(_PNG if rng.random() < 0.8 else damaged(rng, _PNG))
+    row = ["1", "0.5", "0.5", "0.2", "0.1"]
+    rows = [[rng.choice(_TEXTS) if rng.random() < 0.1 else field for field in row] for _ in range(rng.randint(0, 3))]
+    text = "\n".join(map(" ".join, rows)).encode("utf-8", "surrogateescape")
+    (folder / "labels" / "a.txt").write_bytes(damaged(rng, text) if rng.random() < 0.5 else text)
+    (folder / "list.txt").write_text("images/a.png\n" + rng.choice(["", "/etc/passwd\n", "../a.png\n"]))
+    config = {"path": ".", "train": rng.choice(["images", "list.txt", ["images"]]), "names": ["a", "b"], "nc": 2}
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        config = changed_json(rng, config)
+    data = json.dumps(config).encode()  # YAML's flow style
+    (folder / "data.yaml").write_bytes(damaged(rng, data) if rng.random() < 0.2 else data)
+    open_and_read(lambda: Yolo(folder, allow_outside=rng.random() < 0.3))
+
+
+def run_voc(rng: random.Random, folder: Path) -> None:
+    texts = {
+        name: rng.choice(_TEXTS).replace("\0", "").replace("\udce4", "") if rng.random() < 0.1 else value
+        for name, value in {"name": "cat", "xmin": "1", "ymin": "1", "xmax": "3", "ymax": "2.5", "side": "5"}.items()
+    }
+    box = "".join(f"<{name}>{texts[name]}</{name}>" for name in ("xmin", "ymin", "xmax", "ymax"))
+    size = f"<size><width>{texts['side']}</width><height>4</height></size>"
+    text = f"<annotation>{size}<object><name>{texts['name']}</name><bndbox>{box}</bndbox></object></annotation>"
+    (folder / "a.png").write_bytes(_PNG)
+    (folder / "a.xml").write_bytes(damaged(rng, text.encode()) if rng.random() < 0.6 else text.encode())
+    classes = None if rng.random() < 0.5 else ["cat"]
+    open_and_read(lambda: PascalVoc(folder, None, images=".", annotations=".", classes=classes))
 
 
 # --- tables and lists ------------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ __all__ = ["KINDS"]
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "tar": fuzz_files.run_tar,
     "coco": fuzz_files.run_coco,
+    "yolo": fuzz_files.run_yolo,
+    "voc": fuzz_files.run_voc,
     "corpus": fuzz_files.run_corpus,
     "table": fuzz_files.run_table,
     "list": fuzz_files.run_list,

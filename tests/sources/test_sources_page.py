@@ -29,7 +29,13 @@ def write_all(folder: Path) -> None:
     writers.write_parquet(folder, content)
     writers.write_labeled_lmdb(folder, content)
     writers.write_hdf5(folder, content)
-    for name, write in (("mds", writers.write_mds), ("litdata", writers.write_litdata)):
+    folders = {
+        "mds": writers.write_mds,
+        "litdata": writers.write_litdata,
+        "coco8": writers.write_yolo,
+        "VOC2012": writers.write_voc,
+    }
+    for name, write in folders.items():
         (folder / name).mkdir()
         write(folder / name, content)
     for name in ("cat", "dog"):

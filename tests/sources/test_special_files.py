@@ -26,6 +26,7 @@ from cuaug.sources import (
     TarShards,
     TFRecord,
     Videos,
+    Yolo,
 )
 from cuaug.sources.file_bytes import read_bytes
 from tests.support.cache.cached_images import run
@@ -182,6 +183,7 @@ FILES_OF_SOURCES: dict[str, Callable[[Path], object]] = {
     "list.txt": ListFile,
     "table.csv": Csv,
     "coco.json": open_coco,
+    "data.yaml": Yolo,
     "rows.parquet": lambda path: Parquet([path]),
     "mds/index.json": lambda path: Mds(path.parent),
     "litdata/index.json": lambda path: LitData(path.parent),

@@ -100,6 +100,37 @@ def write_class_folders(folder: Path, content: list[Sample]) -> None:
         path.write_bytes(sample.data)
 
 
+# --- detection -------------------------------------------------------------------------------------------------------
+
+BOX = [1.5, 1.0, 3.5, 3.0]  # of an image of 5 x 4 pixels (width x height)
+
+
+def write_yolo(folder: Path, content: list[Sample]) -> None:
+    """Writes images/train/name.png, labels/train/name.txt and data.yaml."""
+    for name in ("images", "labels"):
+        (folder / name / "train").mkdir(parents=True, exist_ok=True)
+    for sample in content:
+        (folder / "images" / "train" / f"{sample.name}.png").write_bytes(sample.data)
+        (folder / "labels" / "train" / f"{sample.name}.txt").write_text(f"{sample.label} 0.5 0.5 0.4 0.5\n")
+    names = "".join(f"  {i}: class {i}\n" for i in range(11))
+    (folder / "data.yaml").write_text(f"path: .\ntrain: images/train\nval: images/val\nnames:\n{names}")
+
+
+def write_voc(folder: Path, content: list[Sample]) -> None:
+    """Writes JPEGImages/name.png, Annotations/name.xml and ImageSets/Main/train.txt."""
+    for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    x0, y0, x1, y1 = BOX
+    box = f"<xmin>{x0 + 1}</xmin><ymin>{y0 + 1}</ymin><xmax>{x1}</xmax><ymax>{y1}</ymax>"
+    for sample in content:
+        (folder / "JPEGImages" / f"{sample.name}.png").write_bytes(sample.data)
+        (folder / "Annotations" / f"{sample.name}.xml").write_text(
+            f"<annotation><size><width>5</width><height>4</height><depth>3</depth></size><object>"
+            f"<name>class {sample.label:02d}</name><bndbox>{box}</bndbox></object></annotation>"
+        )
+    (folder / "ImageSets" / "Main" / "train.txt").write_text("".join(f"{sample.name}\n" for sample in content))
+
+
 # --- tar -------------------------------------------------------------------------------------------------------------
 
 
@@ -401,6 +432,12 @@ KINDS: dict[str, Kind] = {
         label=lambda sample: {"label": sample.label, "name": f"no {sample.name}"},
     ),
     "data frame": Kind(write_files, open_data_frame),
+    "yolo": Kind(write_yolo, sources.Yolo, label=lambda sample: {"boxes": [BOX], "labels": [sample.label]}),
+    "voc": Kind(
+        write_voc,
+        sources.PascalVoc,
+        label=lambda sample: {"boxes": [BOX], "labels": [ORDER_OF_LABELS[sample.label]], "difficult": [0]},
+    ),
     "tar": Kind(write_shards, lambda folder: sources.TarShards(folder / "train-{0..1}.tar")),
     "tfrecord": Kind(write_tfrecords, lambda folder: sources.TFRecord(folder / "train-*.tfrecord")),
     "lmdb": Kind(write_lmdb, open_lmdb),
