@@ -53,7 +53,7 @@ def test_wrong_accesses_are_reported(tmp_path):
     library = compiled(tmp_path, tmp_path / "kernels", plant_mistakes(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
     work = f"sanitized_jpegs.main({str(library)!r}, 300)"
-    found = run_each(library, "libasan.so", "from tests.codec import sanitized_jpegs", work, numbers, tmp_path)
+    found = run_each(library, "libasan.so", "from tests.sanitize import sanitized_jpegs", work, numbers, tmp_path)
     status, output = found.pop("none")
     assert status == 0 and "crops" in output, f"the library without a mistake: {output}"
     for mistake, (status, output) in found.items():

@@ -11,7 +11,7 @@ import pytest
 from cuaug import transforms as T
 from cuaug.commands.preview import chain_of
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 _spec = importlib.util.spec_from_file_location("gallery", ROOT / "examples" / "gallery.py")
 assert _spec is not None and _spec.loader is not None

@@ -17,7 +17,7 @@ from tests.tools import batch_cases, differences, parity
 from tests.tools.batch_cases import BATCH_CASES
 from tests.tools.peer_outputs import photos
 
-PAGE = Path(__file__).parents[3] / "docs" / "parity.md"
+PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
 # The largest error and the mean: the first two numeric cells of a line.
 FIGURES = re.compile(r"(?<=[^\d] )\| ([\d.e-]+) \| ([\d.e-]+) \|")
 

@@ -15,7 +15,7 @@ from cuaug.commands.cli import make_parser
 from tests.support.page_setups import ELSEWHERE
 from tests.support.pages import LANGUAGES, Block, code_blocks, commands
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PAGES = [
     path.relative_to(ROOT).as_posix()
     for path in [*map(ROOT.joinpath, ("README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"))]

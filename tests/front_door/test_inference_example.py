@@ -15,7 +15,7 @@ import cuaug
 from cuaug import transforms as T
 from tests.support.codec.encoded_images import encode
 
-_spec = importlib.util.spec_from_file_location("inference", Path(__file__).parents[3] / "examples" / "inference.py")
+_spec = importlib.util.spec_from_file_location("inference", Path(__file__).parents[2] / "examples" / "inference.py")
 assert _spec is not None and _spec.loader is not None
 inference = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(inference)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PORTS = Path(__file__).parents[3] / "examples" / "ports"
+PORTS = Path(__file__).parents[2] / "examples" / "ports"
 NAMES = sorted(path.stem for path in PORTS.glob("*.py") if path.stem != "pictures")
 
 

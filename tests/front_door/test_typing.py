@@ -73,7 +73,7 @@ def test_mypy_checks_a_users_program(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", str(tmp_path / "program.py")],
-        cwd=Path(__file__).parents[3],  # its pyproject.toml
+        cwd=Path(__file__).parents[2],  # its pyproject.toml
         capture_output=True,
         text=True,
         check=False,
@@ -85,7 +85,7 @@ def test_mypy_checks_a_users_program(tmp_path):
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="needs pyright on the PATH, a program of its own")
 def test_pyright_finds_the_same_errors(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM.replace("# type: ignore", "#"))
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(Path(__file__).parents[3])]}))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(Path(__file__).parents[2])]}))
     command = ["pyright", "--outputjson", "--pythonpath", sys.executable]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     found = {entry["range"]["start"]["line"] for entry in json.loads(done.stdout)["generalDiagnostics"]}

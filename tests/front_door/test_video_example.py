@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[3] / "examples" / "video.py"
+PROGRAM = Path(__file__).parents[2] / "examples" / "video.py"
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.errors import CuaugError
 from cuaug.remote import RemoteObject, RemoteOptions
 from cuaug.remote.block_cache import BlockCache, CachedReader
-from cuaug.sources import videos
+from cuaug.sources import video_index_file
 from cuaug.sources.shards.shard_index import SUFFIX
 from tests.fuzz import fuzz_index
 from tests.support.codec.index_files import forge, forged_record, open_descriptor
@@ -159,7 +159,7 @@ def _video() -> tuple[bytes, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.mp4")
         _write_video(path, data)
-        videos.open_index(str(path))
+        video_index_file.open_index(str(path))
         return data, Path(f"{path}{SUFFIX}").read_bytes()
 
 
@@ -176,9 +176,9 @@ def run_video_index(rng: random.Random, folder: Path) -> None:
     kept = Path(f"{path}{SUFFIX}")
     kept.write_bytes((fuzz_index.edit if is_edit else fuzz_index.mutate)(rng, index))
     os.chmod(kept, 0o644)
-    videos._open_index.cache_clear()
+    video_index_file._open_index.cache_clear()
     with contextlib.suppress(CuaugError) if is_edit else contextlib.nullcontext():
-        found = videos.open_index(str(path))
+        found = video_index_file.open_index(str(path))
         numbers = np.sort(np.array([rng.randrange(len(found.pts)) for _ in range(3)]))
         for frame in VideoDecoder().decode(str(path), found, numbers):
             assert (frame.height, frame.width) == (found.stored_height, found.stored_width)

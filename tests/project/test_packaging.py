@@ -17,7 +17,7 @@ import pytest
 
 import cuaug
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FOLDERS = (".github", "cuaug", "kernels", "tests", "docs", "examples", "benchmarks")
 FILES = (
     "pyproject.toml",

@@ -75,7 +75,7 @@ def test_twenty_thousand_damaged_datasets(tmp_path, kind):
 def test_the_fuzzer_notices_other_errors(tmp_path):
     """It ends with the case's number."""
     program = (
-        "import sys; from tests.sources import fuzzer; "
+        "import sys; from tests.fuzz import fuzz_sources as fuzzer; "
         "fuzzer.KINDS['list'] = lambda rng, folder: 1 / rng.randrange(5); "
         "sys.argv[1:] = ['list', '--count', '100']; sys.exit(fuzzer.main())"
     )

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 
 class Launch:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 #: A program must end within these seconds by `clock` after the event; torch takes half a second of them.
 SECONDS_TO_END = 5.0 if os.environ.get("CUAUG_REQUIRE_CUDA") != "1" else 20.0  # some start CUDA first
 # A hanging program is killed after these seconds.
