@@ -26,7 +26,7 @@ PROGRAM = """
 import logging, os, resource, sys
 import numpy as np
 from cuaug.cache import DecodedCache
-from tests.cache.images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 directory, limit = sys.argv[1], int(sys.argv[2])
 cache = DecodedCache(limit_bytes=limit, directory=directory)

@@ -282,7 +282,7 @@ def test_new_files_are_not_writable_by_others(tmp_path):
 AS_NOBODY = f"""
 import os, sys
 from cuaug import DecodedCache, LoaderError
-from tests.cache.images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same
 image, other = make_image(1), make_image(0)
 
 def open_cache(directory):

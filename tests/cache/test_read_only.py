@@ -19,7 +19,7 @@ MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c
 PROGRAM = """
 import sys
 from cuaug.cache import DecodedCache
-from tests.cache.images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same
 cache = DecodedCache(limit_bytes=1 << 24, directory=sys.argv[1])
 try:
     open(sys.argv[1] + "/index", "r+b")

@@ -58,7 +58,7 @@ TEST_FILE = """
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, pytest, torch
 from cuaug import Loader
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("body", {bodies!r}, ids=range({count}))

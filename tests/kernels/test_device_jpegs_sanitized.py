@@ -58,7 +58,7 @@ def test_wrong_accesses_are_reported(tmp_path):
     library = compiled(tmp_path, tmp_path / "kernels", plant_mistakes(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
     work = f"sanitized_device_jpegs.main({str(library)!r}, 500)"
-    prepare = "from tests.kernels import sanitized_device_jpegs"
+    prepare = "from tests.sanitize import sanitized_device_jpegs"
     found = run_each(library, "libasan.so", prepare, work, numbers, tmp_path)
     status, output = found.pop("none")
     assert status == 0 and "added" in output, f"the library without a mistake: {output}"

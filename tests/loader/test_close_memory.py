@@ -19,7 +19,7 @@ import io, json
 import psutil
 from PIL import Image
 from cuaug.pipeline import pipeline
-from tests.loader.pictures import Bytes
+from tests.support.loader.further_pictures import Bytes
 
 def encoded(height, width, form):
     out = io.BytesIO()

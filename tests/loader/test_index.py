@@ -218,7 +218,7 @@ def test_memory_is_freed(how):
 
 FORKED = """
 import multiprocessing
-from tests.loader.pictures import Bytes, checksums, noisy_jpeg
+from tests.support.loader.further_pictures import Bytes, checksums, noisy_jpeg
 
 files = [noisy_jpeg(200, 240 + i) for i in range(16)]
 loader = Loader(Bytes(*files), T.CenterCrop(160), batch_size=4, threads=3)

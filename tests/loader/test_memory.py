@@ -34,7 +34,7 @@ import numpy as np
 import psutil
 import torch
 from PIL import Image
-from tests.loader.pictures import Bytes, photo
+from tests.support.loader.further_pictures import Bytes, photo
 
 logging.disable()
 rng = random.Random(0)

@@ -192,7 +192,7 @@ def test_nothing_is_left_behind(tmp_path):
 import logging, tempfile
 from pathlib import Path
 import psutil
-from tests.loader.pictures import write_photos
+from tests.support.loader.further_pictures import write_photos
 
 logging.disable()
 paths = write_photos(Path({str(tmp_path)!r}), 24)

@@ -103,7 +103,7 @@ def test_another_process_makes_the_same_pixels():
     script = """
 import hashlib, torch
 from tests.loader.test_reproducible import training_chain
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 from cuaug import Loader, transforms as T
 loader = Loader(Memory(20), [T.Pad(9, fill=(9, 99, 199)), *training_chain()], batch_size=6, shuffle=True, seed=5)
 print(hashlib.sha256(b"".join(images.cpu().numpy().tobytes() for _ in range(2) for images, _ in loader)).hexdigest())

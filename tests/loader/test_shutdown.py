@@ -251,7 +251,7 @@ TORN_DOWN = """
 import atexit, os, sys
 from cuaug import Loader
 from cuaug import transforms as T
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 batches = iter(Loader(Memory(4000), [T.Resize((200, 200))], batch_size=40, threads=2{options}))
 next(batches)

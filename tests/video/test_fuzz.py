@@ -77,7 +77,7 @@ def test_frames_that_a_fragment_claims(tmp_path, frames):
 CLAIMS = """
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.fuzzer import peak_bytes, reset_peak
+from tests.fuzz.fuzz_videos import peak_bytes, reset_peak
 before, error = reset_peak(), ""
 try:
     scan_video(sys.argv[1])

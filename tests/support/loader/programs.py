@@ -28,8 +28,8 @@ _IMPORTS = """
 import atexit, gc, os, random, signal, sys, threading, time
 from cuaug import Loader, LoaderError
 from cuaug import transforms as T
-from tests.loader.pictures import Memory, numbers_of
-from tests.loader.programs import clock
+from tests.support.loader.further_pictures import Memory, numbers_of
+from tests.support.loader.programs import clock
 
 def ready():
     print("ready", flush=True)
