@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from cuaug.decoding import decode
     from cuaug.drawing import show
     from cuaug.loader import Loader
-    from cuaug.sampling import ShardSampler, WeightedSampler
+    from cuaug.sampling import RepeatedSampler, ShardSampler, WeightedSampler
 
 __version__ = "0.1.0"
 __all__ = [
@@ -78,6 +78,7 @@ __all__ = [
     "LoaderError",
     "LoaderTimeoutError",
     "RankError",
+    "RepeatedSampler",
     "ShardSampler",
     "SourceError",
     "TransformError",
@@ -107,6 +108,7 @@ _MODULE_OF = {
     "DecodedCache": "cuaug.cache",
     "EncodedCache": "cuaug.cache",
     "Loader": "cuaug.loader",
+    "RepeatedSampler": "cuaug.sampling",
     "ShardSampler": "cuaug.sampling",
     "WeightedSampler": "cuaug.sampling",
     "collate": "cuaug.batch",

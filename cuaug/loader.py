@@ -32,11 +32,25 @@ from cuaug.pipeline.resolve_device import resolve_device, resolve_labels_device,
 from cuaug.plan import Layout
 from cuaug.profiling.recorder import Recorder, Stats
 from cuaug.profiling.timeline import Profile
-from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, SamplerView, Steps, open_sampler, open_seed
+from cuaug.sampling import (
+    LAST_BATCH,
+    BatchOrder,
+    Epoch,
+    Order,
+    Progress,
+    RankSlice,
+    RepeatedSampler,
+    SamplerView,
+    Steps,
+    check_whole_batches,
+    open_batch_sampler,
+    open_sampler,
+    open_seed,
+)
 from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources import FromDataset, Source, open_source, optional_method
 from cuaug.sources.open import Loadable
-from cuaug.targets.collate import LabelDtypes, collate
+from cuaug.targets.collate import LabelDtypes, collate, to_tensors
 from cuaug.transforms import Compose, Transform
 from cuaug.transforms.base import BatchFunction
 
@@ -133,8 +147,11 @@ class Loader(DataLoaderAttributes):
         transforms: a chain of `cuaug.transforms`. Its images must have one size, or each view its own.
         batch_size: samples per batch on each rank.
         shuffle: True for a new random order each epoch.
-        sampler: the order, in place of `shuffle`: a torch Sampler, indices, `cuaug.WeightedSampler` or
-            `cuaug.ShardSampler`. It yields the indices of all ranks.
+        sampler: the order, in place of `shuffle`: a torch Sampler, indices, `cuaug.WeightedSampler`,
+            `cuaug.RepeatedSampler` or `cuaug.ShardSampler`. It yields the indices of all ranks.
+        batch_sampler: the batches of all ranks, in place of `batch_size`, `shuffle` and `sampler`: yields lists of
+            indices, such as images of one aspect ratio. All have one size; only the last may be smaller. Several ranks
+            take batches in turn.
         seed: seed of shuffling and transforms; equal on all ranks. A sample's random numbers depend only on the seed,
             the epoch and the sample's index. None: a number from torch's generator, so `torch.manual_seed` repeats a
             run; all ranks of torch.distributed get that of rank 0. The state, the repr and the log hold it.
@@ -163,7 +180,8 @@ class Loader(DataLoaderAttributes):
         max_errors: raise a LoaderError once more than this number of different samples have failed.
         timeout_seconds: limit for one read or decode task while the loop waits, in seconds. A task is one read, up to
             eight small images on the CPU, or a batch on a GPU. None: no limit.
-        collate_fn: merges the list of a batch's labels into one object. None: `cuaug.collate`.
+        collate_fn: merges the list of a batch's labels into one object; their arrays are CPU tensors, also in dicts and
+            tuples. None: `cuaug.collate`.
         labels_device: device of the tensors in the labels. None: the loader's device. "cpu" keeps them on the CPU.
         cache: "encoded" keeps encoded files in memory, "decoded" keeps pixels. `EncodedCache` and `DecodedCache` set
             limits, a reduced image size and a folder. The first epoch fills the cache.
@@ -195,6 +213,7 @@ class Loader(DataLoaderAttributes):
         batch_size: int = 1,
         shuffle: bool | None = False,
         sampler: Sampler[int] | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | Order | None = None,
+        batch_sampler: Sampler[list[int]] | Sequence[Sequence[int]] | None = None,
         seed: int | None = None,
         last_batch: Literal["partial", "drop", "pad"] = "partial",
         rank: int | None = None,
@@ -224,7 +243,12 @@ class Loader(DataLoaderAttributes):
         if not len(self.source):
             raise SourceError(f"there is nothing to load: {self.source!r} has no samples")
         shuffle = flag("shuffle", False if shuffle is None else shuffle)
-        self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
+        has_order = shuffle or sampler is not None
+        if batch_sampler is None:
+            self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
+        else:
+            self._sampler = open_batch_sampler(batch_sampler, self.batch_size, excluded=has_order)
+            self.batch_size, has_order = self._sampler.batch_size, True
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._has_given_rank = rank is not None
@@ -253,7 +277,7 @@ class Loader(DataLoaderAttributes):
         self.cache = open_cache(cache, self.source, self.device, self.decode)
         if clip_sampler is not None:
             check_clip_options(self.cache, self.decode, clip_sampler, stack=stack)
-        self._stream = open_stream(self, has_order=shuffle or sampler is not None, has_cache=cache is not None)
+        self._stream = open_stream(self, has_order=has_order, has_cache=cache is not None)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
         layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(
@@ -268,7 +292,7 @@ class Loader(DataLoaderAttributes):
             cpus=self._runtime.cpus,
             max_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
-            collate=collate if collate_fn is None else function("collate_fn", collate_fn),
+            collate=collate if collate_fn is None else _of_tensors(function("collate_fn", collate_fn)),
             label_dtypes=LabelDtypes(getattr(self.source, "labels", None)) if collate_fn is None else None,
             uploads_labels=labels_device is None or self.labels_device.type != "cpu",
         )
@@ -362,7 +386,17 @@ class Loader(DataLoaderAttributes):
         return self._load_one(order, steps[step])
 
     def _steps(self, count: int, start: int) -> Steps:
-        return Steps(count, self.batch_size, self.last_batch, rank=self.rank, world_size=self.world_size, start=start)
+        if isinstance(self._sampler, BatchOrder) and self.last_batch == "partial":
+            check_whole_batches(count - start, self.batch_size, self.world_size)
+        return Steps(
+            count,
+            self.batch_size,
+            self.last_batch,
+            rank=self.rank,
+            world_size=self.world_size,
+            start=start,
+            interleaved=isinstance(self._sampler, RepeatedSampler),
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         if not self._has_given_rank:
@@ -446,6 +480,10 @@ class Loader(DataLoaderAttributes):
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+
+def _of_tensors(collate_fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    return lambda labels: collate_fn([*map(to_tensors, labels)])
 
 
 def _as_list(transforms: Any) -> list[Any]:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import torch
+
 __all__ = [
     "FUNCTIONS",
     "LOADER_ARGUMENTS",
@@ -17,6 +19,7 @@ __all__ = [
     "foreign_transform",
     "missing_function",
     "missing_name",
+    "shared_draw",
     "suggest_arguments",
 ]
 
@@ -41,7 +44,6 @@ LOADER_ARGUMENTS = {
     "mode": 'decode=cuaug.DecodeOptions(mode="unchanged")',
     "video_decoder": 'decode=cuaug.DecodeOptions(video_decoder="nvdec")',
     # torch.utils.data.DataLoader
-    "batch_sampler": "sampler= and batch_size=",
     "dataset": "files, the first argument, accepts a Dataset too",
     "drop_last": 'last_batch="drop" leaves out an incomplete last batch; "partial" (the default) keeps it',
     "generator": "seed= seeds all random numbers",
@@ -258,6 +260,30 @@ def foreign_transform(transform: Any) -> str | None:
             f"{type(transform).__name__} is a {library}.{kind.__name__}: derive it from cuaug.transforms.Transform, or "
             "wrap it in cuaug.transforms.Lambda to run it once for a whole batch (N, C, H, W)"
         )
+    return None
+
+
+#: torchvision's transforms that draw, besides those named Random...
+_DRAWING = frozenset(
+    {"AugMix", "AutoAugment", "ColorJitter", "ElasticTransform", "GaussianBlur", "GaussianNoise", "JPEG", "RandAugment"}
+    | {"ScaleJitter", "TrivialAugmentWide"}
+)
+
+
+def shared_draw(function: Any) -> str | None:
+    """The warning for a `Lambda` of a torchvision transform that draws once for a whole batch; None: it is none."""
+    pending = [function]
+    while pending:
+        part = pending.pop()
+        name, inner = type(part).__name__, getattr(part, "transforms", None)
+        pending += inner if isinstance(inner, (list, tuple)) else []
+        pending += part.children() if isinstance(part, torch.nn.Module) else []
+        is_torchvisions = _is_in(type(part).__module__, "torchvision.transforms")
+        if is_torchvisions and (name.startswith("Random") or name in _DRAWING):
+            return (
+                f"function: torchvision's {name} draws once for all images of the batch: use {_replacement(name)}, "
+                "which draws for each image"
+            )
     return None
 
 

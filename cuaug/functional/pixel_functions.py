@@ -106,7 +106,7 @@ def posterize(image: ImageT, bits: int) -> ImageT:
 
 
 def solarize(image: ImageT, threshold: float) -> ImageT:
-    """Inverts values from `threshold` to white; the threshold is in the image's units."""
+    """Inverts values from `threshold` to white; it is in the image's units: up to 255, to 65,535 or to 1."""
     transform = RandomSolarize(threshold)
     return apply(image, lambda plan: transform.write(plan, None))
 

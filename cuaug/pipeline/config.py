@@ -121,9 +121,13 @@ class BatchConfig:
                 if isinstance(segment, BatchTransform) and not segment.takes_clips:
                     raise TransformError(f"{segment!r} combines images and their targets, and takes no clips")
         if not self.stack and (len(chain.segments) > 1 or chain.views > 1):
+            batch_transforms = [segment for segment in chain.segments if isinstance(segment, BatchTransform)]
+            names = ", ".join(dict.fromkeys(type(transform).__name__ for transform in batch_transforms))
+            reason = f"{names} takes a batch of one size" if names else "MultiView, FiveCrop and TenCrop make more"
             raise TransformError(
-                "stack=False is for chains that make one image of each sample, without batch transforms (MixUp, "
-                f"Lambda, ...), MultiView, FiveCrop and TenCrop, not for {chain!r:.300}"
+                f"stack=False is for chains that make one image of each sample; {reason}: leave out stack=False, give "
+                "the images one size before it, by T.Resize((h, w)) or T.FixedSizeCrop(size), and pass list(images) to "
+                f"a detector. The chain is {chain!r:.300}"
             )
 
 

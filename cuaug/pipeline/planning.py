@@ -21,6 +21,7 @@ from cuaug.targets import TargetNameError, Targets
 from cuaug.targets.clip_targets import ClipTargets
 from cuaug.targets.label_files import KeyPath
 from cuaug.transforms import Compose
+from cuaug.transforms.execute import warn_beyond_white
 
 __all__ = ["PictureArrays", "PictureExecutor", "Planned", "UnfitSamplesError", "plan_samples", "size_mismatch"]
 
@@ -146,11 +147,14 @@ def plan_samples(
             views=views,
             trace=trace,
         )
+        plan.is_uint16 = depth == np.uint16
         targets.attach(plan)
         row_rng = rng.of(repeat_rows(keys[rows]))
         chain.segments[0].plan(plan, row_rng)
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
+        if isinstance(targets, Targets):
+            targets.refuse_unnamed(plan, tables)
         return plan, tables, row_rng.counts, targets
 
     try:
@@ -167,6 +171,8 @@ def plan_samples(
         if not causes:
             raise
         raise UnfitSamplesError(causes, name) from next(iter(causes.values()))
+    if plan.needs_unit_range and depth == np.float32:
+        warn_beyond_white(items[0].array[None])
     sizes = tables.sizes()
     if stack and (k := first_size_mismatch(sizes, views)) is not None:
         prefix = "" if views == 1 else f"view {k % views} of "

@@ -320,6 +320,7 @@ class Plan(PlanState):
             border: how to extend the image beyond its edges; constant means 0.
         """
         chosen = self._choose(where)
+        self._require_unit_range(saturate)
         filter_passes.stencil(self._table, chosen, taps, frame, self.limit if saturate else -1.0, border)
 
     def median(self, size: ArrayLike, *, where: Where = None) -> None:
@@ -332,6 +333,7 @@ class Plan(PlanState):
             raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
         if not is_rgb_or_gray(self.channels):
             raise TransformError(f"image: it has {self.channels} channels, but a JPEG has 1 or 3")
+        self._require_unit_range(True)
         filter_passes.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
 
     # --- point operations -------------------------------------------------------------------------------------------
@@ -347,6 +349,8 @@ class Plan(PlanState):
         if len(ops) not in (1, len(self)):
             raise ValueError(f"ops has one row, or one for each of the {len(self)} samples, not {len(ops)}")
         self._table.append(chosen, ops, self.limit)
+        if self._has_float_input and not self._normalized:  # uint8 images skip the question
+            self._require_unit_range(operations.knows_white(ops))
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
         """Looks uint8 levels up in a table, (256,), (C, 256), or (N, 3, 256) of RGB images."""
@@ -385,14 +389,16 @@ class Plan(PlanState):
             return
         if self._normalized and scale:
             raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
+        self._has_float_input &= scale  # else levels up to 255 are right
         self.append(operations.scale(1, 255.0 if scale else 1.0, limit=255.0))
-        self.is_float, self._normalized, self._unscaled = False, False, None
+        self.is_float, self._normalized, self._unscaled, self._has_float_input = False, False, None, False
 
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
         """Computes (v - mean) / std of images scaled to [0, 1]."""
         mean, std = self.of_channels("mean", mean), self.of_channels("std", std)
         if where is not None:
             self.to_float()  # all samples, also those that are not normalized
+        self._require_unit_range(bool(mean.any() and max(mean.max(), std.max()) <= 1.0))
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
         self.is_float, self._normalized = True, True
         self.append(operations.scale(1, factor, -mean / std), where)

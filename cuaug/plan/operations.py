@@ -32,6 +32,7 @@ __all__ = [
     "grid",
     "hue",
     "invert",
+    "knows_white",
     "look_up",
     "mask",
     "matrix",
@@ -58,6 +59,8 @@ MIXING = {
     for operation in POINT_OPERATIONS
     if not operation.per_channel or operation.measures == Measure.GRAY_SUM
 }
+#: Operations that know where white is, without saturating there.
+_OF_WHITE = frozenset(int(OpCode[name]) for name in ("POSTERIZE", "SOLARIZE", "EQUALIZE", "CLAHE", "LUT", "SHOT_NOISE"))
 #: Operations that need a statistic of the whole image first.
 MEASURES = {OpCode[operation.name]: operation.measures for operation in POINT_OPERATIONS if operation.measures}
 
@@ -67,6 +70,13 @@ def _rows(n: int, code: int, limit: float = -1.0) -> Ops:
     ops["code"] = int(code)  # NumPy takes twice as long for an enumeration
     ops["limit"] = limit
     return ops
+
+
+def knows_white(ops: Ops) -> bool:
+    """Whether an operation saturates at white, or depends on where white is."""
+    code = int(ops["code"][0])
+    is_inversion = code == OpCode.SCALE and ops["a"][0, 0] < 0
+    return bool(ops["limit"][0] >= 0 or is_inversion) or code in _OF_WHITE
 
 
 def scale(n: int, factor: ArrayLike, bias: ArrayLike = 0.0, *, limit: float = -1.0) -> Ops:

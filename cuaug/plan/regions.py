@@ -20,6 +20,7 @@ __all__ = [
     "first_window",
     "first_window_with_box",
     "move_boxes",
+    "moves",
     "output_sizes",
     "pack_taps",
     "product",
@@ -62,6 +63,15 @@ def output_sizes(rows: NDArray[Any]) -> Indices:
     sizes = np.empty((2, rows.shape[1]), dtype=np.int64)
     library.cuaug_output_sizes(address(rows), *rows.shape, address(sizes))
     return sizes
+
+
+def moves(rows: NDArray[Any], still: Any) -> bool:
+    """Whether passes change where an image's pixels are, unlike the row of an empty plan."""
+    same = (rows["warped"] == 0) & (rows["transposed"] == 0) & (rows["field_rows"] == 0)
+    for axis in ("y", "x"):
+        for field in ("offset", "scale", "origin", "start", "step", "out"):
+            same &= rows[axis][field] == still[axis][field]
+    return not bool(same.all())
 
 
 def pack_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], Indices, Indices]:

@@ -50,6 +50,7 @@ class Steps:
             marked as not valid; "partial" divides its samples among the ranks.
         rank, world_size: this rank and the number of ranks.
         start: position in the order where the first step begins.
+        interleaved: rank r takes every world_size-th sample of a step, from the r-th on, not the r-th slice.
 
     All ranks have the same number of steps. With "partial", a last step with fewer samples than ranks borrows some
     from the step before. Ranks get empty batches only where that is impossible: batches of one sample, or fewer
@@ -57,11 +58,19 @@ class Steps:
     """
 
     def __init__(
-        self, count: int, batch_size: int, last_batch: str, *, rank: int = 0, world_size: int = 1, start: int = 0
+        self,
+        count: int,
+        batch_size: int,
+        last_batch: str,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        start: int = 0,
+        interleaved: bool = False,
     ) -> None:
         self._count, self._start = count, min(start, count)
         self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
-        self._last_batch = last_batch
+        self._last_batch, self._interleaved = last_batch, interleaved
         self._global_size = batch_size * world_size
         full, self._remainder = divmod(self._count - self._start, self._global_size)
         self._steps = full + (self._remainder > 0 and last_batch != "drop")
@@ -77,15 +86,21 @@ class Steps:
             raise IndexError(f"step {step} of {self._steps}")
         if self._last_batch != "partial":
             begin = self._start + step * self._global_size
-            positions = begin + self._rank * self._batch_size + np.arange(self._batch_size)
+            positions = self._own(begin, begin + self._global_size)
             end = min(begin + self._global_size, self._count)
             return RankSlice(positions % self._count, positions < self._count, self._batch_size, end)
         begin, end = self._begin(step), self._begin(step + 1)
-        first, last = (-(-(end - begin) * rank // self._world_size) for rank in (self._rank, self._rank + 1))
-        positions = np.arange(begin + first, begin + last)
+        positions = self._own(begin, end)
         if len(positions):
             return RankSlice(positions, np.ones(len(positions), dtype=bool), len(positions), end)
         return RankSlice(np.array([begin]), np.zeros(1, dtype=bool), 0, end)
+
+    def _own(self, begin: int, end: int) -> NDArray[np.int64]:
+        """This rank's share of the positions of a step."""
+        if self._interleaved:
+            return np.arange(begin + self._rank, end, self._world_size)
+        first, last = (-(-(end - begin) * rank // self._world_size) for rank in (self._rank, self._rank + 1))
+        return np.arange(begin + first, begin + last)
 
     def _begin(self, step: int) -> int:
         """Position where a step begins with "partial"; the end of the order after the last step."""

@@ -38,6 +38,7 @@ _BROKEN_LINK = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 FolderIds = frozenset[tuple[int, int]]
 # Names of folders that are no classes.
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+_TRAINING = frozenset({"train", "training"})
 _IMAGE_FOLDERS = frozenset({"image", "images", "img", "imgs", "jpegimages"})
 _TARGET_FOLDERS = frozenset({"mask", "masks", "label", "labels", "annotation", "annotations", "segmentationclass"})
 
@@ -54,7 +55,7 @@ class Files(ReprMixin):
             most two different ones for three files; None: text stays text, such as captions.
 
     Attributes:
-        max_bytes: limit on the size of one URL's file. `Loader(max_bytes=)` limits local files.
+        max_bytes: limit on the size of one URL's file. `DecodeOptions(max_bytes=)` limits local files.
 
     Raises:
         LoaderError: no paths; a single path instead of a list; an entry that is no path; another number of labels than
@@ -92,7 +93,7 @@ class Files(ReprMixin):
         return cls(*split_pairs(entries))
 
     @classmethod
-    def from_directory(cls, root: str | os.PathLike[str]) -> Files:
+    def from_directory(cls, root: str | os.PathLike[str], classes: Sequence[str] | None = None) -> Files:
         """Finds every image below root/<class>/, at any depth, in sorted order.
 
         A directory that holds images and no folders gives these, unlabeled: a file's label is its index, as in a list
@@ -104,8 +105,14 @@ class Files(ReprMixin):
         c/a.jpg, c/a/x.jpg, c/b.jpg) and knows fewer extensions than `EXTENSIONS`. To keep ImageFolder's numbers, load
         its pairs: `Loader(image_folder.samples)`.
 
+        Args:
+            root: the directory.
+            classes: the class folders in label order, some of which may be missing or empty, as in a validation set;
+                None: all folders, sorted. The log warns where a folder "train" beside `root` has other classes.
+
         Raises:
-            LoaderError: no images; a folder cannot be listed; or a link leads to a folder that contains it.
+            LoaderError: no images; a folder cannot be listed or is not in `classes`; or a link leads to a folder that
+                contains it.
         """
         root = os.fspath(root)
         if not os.path.isdir(root):
@@ -114,31 +121,35 @@ class Files(ReprMixin):
                 "pattern such as 'photos/*.jpg'"
             )
         folders, files, ancestors = _list_folder(root, frozenset())
-        classes = sorted(map(os.path.basename, folders))
+        found = sorted(map(os.path.basename, folders))
+        names = found if classes is None else list(classes)
+        if unknown := sorted(set(found) - set(names)):
+            raise ArgumentError(f"classes must name all class folders of {root!r}; it lacks {unknown!r:.200}")
         images = sorted(file for file in files if file.lower().endswith(cls.extensions))
-        if not classes and not images:
+        if not found and not images:
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
             hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise SourceError(
                 f"{root!r} has no folders and no {', '.join(cls.extensions)} file: it should hold one folder of "
                 + "; ".join([f"{cls.kind} per class, or {cls.kind}", *hints])
             )
-        if not classes:
+        if not found and classes is None:
             _log_ignored(root, "images", set(files) - set(images))
             return cls(images)
         _log_ignored(root, "class folders", files)
-        _warn_of_roles(root, classes)
+        if classes is None:
+            _warn_of_roles(root, names)
+            _warn_of_other_classes(root, names)
         paths: list[str] = []
         labels: list[int] = []
-        for label, name in enumerate(classes):
-            images = images_below(os.path.join(root, name), ancestors, cls.extensions)
-            if not images:
-                raise SourceError(
-                    f"class folder {os.path.join(root, name)!r} holds no {', '.join(cls.extensions)} file"
-                )
+        for label, name in enumerate(names):
+            folder = os.path.join(root, name)
+            images = images_below(folder, ancestors, cls.extensions) if classes is None or os.path.isdir(folder) else []
+            if not images and classes is None:
+                raise SourceError(f"class folder {folder!r} holds no {', '.join(cls.extensions)} file")
             paths += images
             labels += [label] * len(images)
-        return cls(paths, labels, classes)
+        return cls(paths, labels, names)
 
     @classmethod
     def from_pattern(cls, pattern: str) -> Files:
@@ -226,6 +237,29 @@ def _warn_of_roles(root: str, classes: Sequence[str]) -> None:
             root,
             classes,
         )
+
+
+def _warn_of_other_classes(root: str, classes: Sequence[str]) -> None:
+    """Warns of a folder such as val/ whose labels mean other classes than those of train/ beside it."""
+    parent, own = os.path.split(os.path.abspath(root))
+    if own.lower() not in _SPLITS - _TRAINING:
+        return
+    for name in sorted(_TRAINING):
+        train = os.path.join(parent, name)
+        try:
+            theirs = sorted(map(os.path.basename, _list_folder(train, frozenset())[0]))
+        except SourceError:  # mostly: there is none
+            continue
+        if theirs and theirs != list(classes):
+            odd = sorted(set(theirs) ^ set(classes))
+            log.warning(
+                "%r and %r have different class folders (%.200s), so that one label means two classes: give "
+                "cuaug.sources.Files.from_directory(%r, classes=[...]) the names of all classes",
+                train,
+                root,
+                ", ".join(map(repr, odd)),
+                root,
+            )
 
 
 def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:

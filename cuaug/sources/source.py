@@ -235,7 +235,7 @@ class Source(Protocol):
     **Optional members.** The loader uses each of these if the source has it:
 
     - `encoded_size(i) -> int`: bytes of the encoded image, known without reading it. The loader then refuses a sample
-      above `Loader(max_bytes=)` before reading it.
+      above `DecodeOptions(max_bytes=)` before reading it.
     - `label(i)`: the label alone. Define it if it costs less than `read(i)`.
     - `path(i) -> str`: name of sample i in error messages.
     - `file_ranges(indices) -> FileRanges`: where these samples lie in files that are open or in memory, so that native

@@ -74,4 +74,4 @@ def _check(index: Index) -> None:
         raise ValueError("its orientation or codec is unknown")
 
 
-_FORMAT = IndexFormat("video", _scan, {"pts": "<i8", "keys": "<i8"}, _check)
+_FORMAT = IndexFormat("video", _scan, {"pts": "<i8", "keys": "<i8"}, _check, is_hidden=True)

@@ -14,7 +14,7 @@ from cuaug.errors import DecodeError, LoaderError, SourceError
 from cuaug.images.image_types import tensor_fault
 from cuaug.targets import holds_targets
 
-__all__ = ["LabelDtypes", "check_label", "collate", "empty_labels"]
+__all__ = ["LabelDtypes", "check_label", "collate", "empty_labels", "to_tensors"]
 
 # Types of which `collate` merges all values.
 _PLAIN_TYPES = {bool, float, str, np.bool_, np.int32, np.int64, np.float32, np.float64}
@@ -65,6 +65,16 @@ def collate(labels: Sequence[Any]) -> Any:
         f"labels of one batch do not make a tensor: {first!r:.100} and {other!r:.100}; return one shape or the same "
         "fields, or merge the labels with collate_fn (collate_fn=list keeps a list)"
     )
+
+
+def to_tensors(label: Any) -> Any:
+    """A label with tensors in place of its arrays, also in dicts and tuples: what a user's `collate_fn` receives."""
+    if isinstance(label, Mapping):
+        return {name: to_tensors(value) for name, value in label.items()}
+    if isinstance(label, tuple):
+        fields = [to_tensors(value) for value in label]
+        return type(label)(*fields) if hasattr(label, "_fields") else tuple(fields)
+    return _to_tensor(label)
 
 
 def check_label(label: Any) -> None:

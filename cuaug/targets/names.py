@@ -19,6 +19,7 @@ from cuaug.errors import TransformError
 
 __all__ = [
     "IMAGE_SUFFIXES",
+    "RAW_ANNOTATIONS",
     "TargetFormat",
     "TargetNameError",
     "ambiguous_rows",
@@ -59,8 +60,11 @@ _INSTANCE_FIELDS = frozenset(
     | {"category", "category_id", "category_ids", "names", "scores", "score"}
     | {"area", "areas", "iscrowd", "is_crowd", "id", "ids", "annotation_id", "annotation_ids", "instance_id"}
     | {"instance_ids", "track_id", "track_ids", "difficult", "difficulties", "truncated", "occluded", "occlusion"}
-    | {"ignore", "gt_ignore_flags", "num_keypoints", "gt_masks", "instance_masks"}
+    | {"ignore", "gt_ignore_flags", "num_keypoints", "gt_masks", "instance_masks", "bbox", "segmentation"}
 )
+#: COCO's values in a sample of `wrap_dataset_for_transforms_v2(dataset, target_keys="all")`, and the kind of tv_tensor
+#: that it makes of each. Alone, they are refused.
+RAW_ANNOTATIONS = {"bbox": "BoundingBoxes", "segmentation": "Mask"}
 #: Values that describe the image, whatever their length.
 _IMAGE_FIELDS = frozenset(
     {"image_id", "size", "orig_size", "canvas_size", "format", "path"}

@@ -14,8 +14,9 @@ from cuaug._runtime.native import BEST_ISA, address, library
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, BoxesKeypoints, CompiledPlan, Plan
+from cuaug.plan.regions import moves
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, to_corners, with_dtype
-from cuaug.targets.names import TargetFormat
+from cuaug.targets.names import TargetFormat, TargetNameError
 from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
 
 __all__ = ["MaskExecutor", "Targets"]
@@ -92,6 +93,8 @@ class Targets:
         self._mask_dtype = target_format.mask_dtype
         #: Fields by sample number, for samples that may have any.
         self._fields: dict[int, list[tuple[Field, Group]]] = {}
+        #: Shapes of arrays like keypoints or boxes without a name, by sample number.
+        self._unnamed: dict[int, tuple[int, ...]] = {}
         # Most labels are class numbers, of one or two types.
         kinds = {kind for kind in set(map(type, targets)) if type_may_hold_targets(kind) or type_may_be_image(kind)}
         for i, target in enumerate(targets) if kinds else ():
@@ -107,6 +110,8 @@ class Targets:
             except TransformError as error:
                 raise self._with_number(error, i) from None
             self._groups[i], self._fields[i] = group, group.all_fields()
+            if group.unnamed:
+                self._unnamed[i] = tuple(group.unnamed[0].shape)
         self._boxes = self._fields_of(Boxes)
         self._corners = self._read_boxes(target_format.relative_boxes)
         self._points: BoxesKeypoints | None = None
@@ -170,6 +175,24 @@ class Targets:
         ends = itertools.accumulate(counts)
         self._rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
         return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
+
+    def refuse_unnamed(self, plan: Plan, tables: CompiledPlan) -> None:
+        """Check that no image moves away from an array like keypoints or boxes that has no name.
+
+        Raises:
+            TargetNameError: one does.
+        """
+        if not self._unnamed:
+            return
+        still = Plan(self._heights, self._widths).compile().rows[0]
+        for i, shape in self._unnamed.items():
+            rows = tables.rows[:, i * plan.views : (i + 1) * plan.views]
+            if moves(rows[rows["active"] != 0], still[i]):
+                raise TargetNameError(
+                    f"the target is an array {shape}, without a name that says whether it moves with its image: pass "
+                    '{"keypoints": points} or {"boxes": boxes}; other numbers stay in place in a dict, under another '
+                    'name, such as {"values": numbers}'
+                )
 
     def mover(self, tables: CompiledPlan) -> Callable[[int], Any]:
         """A thread-safe function that returns moved target i. Call it after the plan is compiled."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
+from cuaug.images.interop import UINT16_MAX
 from cuaug.plan import Plan, operations, regions
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
@@ -238,7 +239,8 @@ class RandomSolarize(RandomTransform):
     """Invert all values at or above a threshold with probability `p`.
 
     Args:
-        threshold: in the image's units at this point of the chain.
+        threshold: in the image's units at this point of the chain. For uint16 images a level up to 65,535; numbers up
+            to 1 are fractions of white.
         p: probability, per sample.
     """
 
@@ -247,12 +249,14 @@ class RandomSolarize(RandomTransform):
         self.p = parameters.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        if self.threshold > plan.limit:
+        threshold, white = self.threshold, UINT16_MAX if plan.is_uint16 and plan.target_type is None else plan.limit
+        if threshold > white:
             raise TransformError(
-                f"threshold must be at most the image's white, {plan.limit:g}, not {self.threshold:g}: it would "
-                "invert nothing"
+                f"threshold must be at most the image's white, {white:g}, not {threshold:g}: it would invert nothing"
             )
-        plan.append(operations.solarize(len(plan), plan.limit, self.threshold), where)
+        if threshold > plan.limit:  # a uint16 level: between two, so that no rounding moves one across
+            threshold = (np.ceil(threshold) - 0.5) / white
+        plan.append(operations.solarize(len(plan), plan.limit, threshold), where)
 
 
 class RandomInvert(RandomTransform):

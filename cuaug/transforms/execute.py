@@ -15,7 +15,7 @@ import torch
 
 from cuaug import devices
 from cuaug._runtime.huge_pages import empty
-from cuaug.errors import TransformError
+from cuaug.errors import ChainWarning, TransformError, warn_caller
 from cuaug.images.image_types import is_clip
 from cuaug.images.interop import InputImages, disable_compile, dtype_of, open_images, to_uint16
 from cuaug.plan import BoxesKeypoints, Layout, Plan, Trace, Type, is_rgb_or_gray
@@ -24,7 +24,16 @@ from cuaug.targets import Targets
 from cuaug.transforms.base import BatchTransform, Transform, Where
 from cuaug.transforms.pictures import Pictures, refuse_pictures
 
-__all__ = ["apply", "draw_seed", "explain", "run_chain", "run_plan", "run_segments", "typed_segment"]
+__all__ = [
+    "apply",
+    "draw_seed",
+    "explain",
+    "run_chain",
+    "run_plan",
+    "run_segments",
+    "typed_segment",
+    "warn_beyond_white",
+]
 
 #: A tensor, an array or a PIL image: a function returns the kind that it takes.
 ImageT = TypeVar("ImageT")
@@ -41,6 +50,21 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
     seed = torch.randint(0, 2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
     worker = torch.utils.data.get_worker_info()
     return int(seed), 0 if worker is None else worker.seed
+
+
+def warn_beyond_white(images: Any) -> None:
+    """Warn the caller of float images, an array or tensor (N, H, W, C), that are not in [0, 1].
+
+    It reads every 8th row and column, up to twice white: a bicubic resize may overshoot. Images on a GPU are not read:
+    that would wait for it.
+    """
+    if getattr(images, "is_cuda", False) or not float(images[:, ::8, ::8].max()) > 2:
+        return
+    warn_caller(
+        "image: it has float values beyond 1, such as levels up to 255, but color operations and Normalize take floats "
+        "in [0, 1]: divide it by 255, or pass uint8",
+        ChainWarning,
+    )
 
 
 @disable_compile
@@ -95,19 +119,23 @@ def run_plan(
             trace=trace.again() if group and trace is not None else trace,
             normalized=normalized,
         )
-        plan.target_type = inputs.target_type
+        plan.target_type, plan.is_uint16 = inputs.target_type, inputs.is_uint16
         if moving is not None:
             moving.attach(plan)
         write(plan)
         return plan
 
     plan, *others = map(make_plan, range(len(inputs.groups)))
+    if plan.needs_unit_range and not inputs.is_uint16:
+        warn_beyond_white(inputs.images)
     keeps_dtype = plan.target_type is None and target_type is None and not (inputs.is_uint16 and plan.normalized)
     target_type = plan.result_type() if target_type is None else target_type
     layout = inputs.layout if target_type == Type.UINT8 else inputs.float_layout
     if not is_rgb_or_gray(plan.channels):
         layout = Layout.CHW  # each group writes planes of its own
     compiled = devices.fuse_luts(plan.compile(target_type, layout))
+    if moving is not None:
+        moving.refuse_unnamed(plan, compiled)
 
     sizes = compiled.sizes()
     if devices.first_size_mismatch(sizes, views) is not None:

@@ -32,7 +32,7 @@ MODULES = {"cache", "functional", "prepare", "ray", "sources", "transforms"}
 _GROUPS = (
     ("Loading", ["Loader", "Batch", "DecodeOptions", "collate", "show"]),
     ("Decoding without a loader", ["decode"]),
-    ("Samplers", ["ShardSampler", "WeightedSampler"]),
+    ("Samplers", ["RepeatedSampler", "ShardSampler", "WeightedSampler"]),
     ("Caches", ["DecodedCache", "EncodedCache"]),
 )
 _WITH_MEMBERS = {"AutoAugmentPolicy", "BatchTransform", "Compose", "InterpolationMode", "RandomTransform", "Transform"}

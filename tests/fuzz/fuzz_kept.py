@@ -160,7 +160,11 @@ def _video() -> tuple[bytes, bytes]:
         path = Path(folder, "a.mp4")
         _write_video(path, data)
         video_index_file.open_index(str(path))
-        return data, Path(f"{path}{SUFFIX}").read_bytes()
+        return data, _index_of(path).read_bytes()
+
+
+def _index_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}{SUFFIX}")
 
 
 def _write_video(path: Path, data: bytes) -> None:
@@ -173,7 +177,7 @@ def run_video_index(rng: random.Random, folder: Path) -> None:
     path = folder / "a.mp4"
     _write_video(path, data)
     is_edit = rng.random() < 0.5
-    kept = Path(f"{path}{SUFFIX}")
+    kept = _index_of(path)
     kept.write_bytes((fuzz_index.edit if is_edit else fuzz_index.mutate)(rng, index))
     os.chmod(kept, 0o644)
     video_index_file._open_index.cache_clear()

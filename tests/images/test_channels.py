@@ -9,8 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 import cuaug
+from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
 from tests.support.transforms.cases import CASES
@@ -140,3 +142,44 @@ def test_uint16_becomes_float_where_the_chain_asks():
     jittered = T.ColorJitter(brightness=(0.5, 0.5))(image)
     assert jittered.dtype == torch.uint16
     torch.testing.assert_close(jittered.to(torch.float32), (unit * 0.5 * 65535).round(), rtol=0, atol=1)
+
+
+@pytest.mark.parametrize("threshold", [2, 32767.5, 32768, 50_001, 65535])
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_solarize_takes_a_uint16_level(threshold, as_tensor):
+    every = np.arange(65536, dtype=np.uint16).reshape(1, 256, 256)
+    want = np.where(every >= threshold, 65535 - every, every)
+    image = torch.from_numpy(every) if as_tensor else every[0]
+    for got in (F.solarize(image, threshold), T.RandomSolarize(threshold, 1)(image)):
+        assert got.dtype == image.dtype
+        np.testing.assert_array_equal(np.asarray(got).reshape(want.shape), want)
+
+
+def test_solarize_takes_a_fraction_of_white_for_uint16():
+    image = levels16(H, W)
+    np.testing.assert_array_equal(F.solarize(image, 0.5), F.solarize(image, 32767.5))
+
+
+def test_a_uint16_threshold_beyond_white_is_refused():
+    with pytest.raises(TransformError, match="threshold must be at most the image's white, 65535, not 65536"):
+        F.solarize(levels16(H, W), 65536)
+    chain = T.Compose([T.ToDtype(torch.float32, scale=True), T.RandomSolarize(32767.5, 1)])
+    with pytest.raises(TransformError, match=r"threshold must be at most .*, 1, not 32767\.5"):
+        chain(torch.from_numpy(levels16(1, H, W)))
+
+
+def test_solarize_of_uint16_in_a_loader(tmp_path):
+    image = levels16(H, W)
+    Image.fromarray(image).save(tmp_path / "x.png")
+    options = {"device": "cpu", "decode": cuaug.DecodeOptions(mode="unchanged")}
+    with cuaug.Loader([str(tmp_path / "x.png")], [T.RandomSolarize(32767.5, 1)], **options) as loader:
+        ((got, _),) = loader
+    np.testing.assert_array_equal(got[0, 0], np.where(image >= 32768, 65535 - image, image))
+
+
+def test_equalize_of_uint16_is_that_of_its_nearest_256_levels():
+    levels = np.random.default_rng(2).integers(0, 256, (64, 64)).astype(np.uint8)
+    want = F.equalize(levels).astype(np.uint16) * 257
+    for offset in (0, -128, 128):
+        image = (levels.astype(np.int64) * 257 + offset).clip(0, 65535).astype(np.uint16)
+        np.testing.assert_array_equal(F.equalize(image), want)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 
-from cuaug import Batch, DecodeOptions, Loader, LoaderError, ShardSampler, WeightedSampler
+from cuaug import Batch, DecodeOptions, Loader, LoaderError, RepeatedSampler, ShardSampler, WeightedSampler
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
 from tests.loader.test_reproducible import training_chain
@@ -155,6 +155,20 @@ def test_samplers_set_the_order_of_all_ranks(sampler, count):
         assert orders[0] == orders[1] and len(orders[0]) == count
     if isinstance(sampler, list):
         assert orders[0] == sampler
+
+
+def test_repetitions_go_to_different_ranks():
+    """Three ranks with the repetitions of one sample in each step, which differ."""
+    ranks = []
+    for rank in range(3):
+        sampler = RepeatedSampler(6, 3, num_samples=18)
+        options = {"sampler": sampler, "rank": rank, "world_size": 3, "seed": 0, "batch_size": 2}
+        with Loader(Photos(6), training_chain(), **options) as loader:
+            ranks.append(list(loader))
+    for batches in zip(*ranks, strict=True):
+        assert len({tuple(batch.indices.tolist()) for batch in batches}) == 1
+        assert len({batch.images.cpu().numpy().tobytes() for batch in batches}) == 3
+    assert sorted(torch.cat([batch.indices for batch in ranks[0]]).tolist()) == list(range(6))
 
 
 def test_a_repeated_sample_looks_different():

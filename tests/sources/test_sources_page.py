@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from tests.support.sources import writers
@@ -38,6 +40,11 @@ def write_all(folder: Path) -> None:
     for name, write in folders.items():
         (folder / name).mkdir()
         write(folder / name, content)
+    rows = [{"bytes": None, "path": f"photos/train/cat/{i % 6}.png"} for i in range(12)]
+    pq.write_table(pa.table({"image": rows, "label": range(12)}), folder / "paths.parquet")
+    objects = [{"bbox": [[1.0, 1.0, 2.0, 1.0]] * (i % 3), "category": [i] * (i % 3)} for i in range(12)]
+    table = pa.table({"image": [sample.data for sample in content], "objects": objects})
+    pq.write_table(table, folder / "objects.parquet")
     for name in ("cat", "dog"):
         (folder / "photos" / "train" / name).mkdir(parents=True)
         for number in range(6):

@@ -52,7 +52,7 @@ Other differences:
 | `ToDtype(torch.uint8, scale=True)` | rounds v * 255 | truncates v * 255.999: a quarter of values differ by a level |
 | `ToDtype(torch.uint8)` | rounds and saturates: 2.6 becomes 3 | truncates: 2.6 becomes 2 |
 | `adjust_contrast`, `adjust_saturation` of uint8 | blend with the exact gray | truncate gray and result (below) |
-| `RandomEqualize` of floats | nearest levels | the levels of its `ToDtype` |
+| `RandomEqualize` of floats and uint16 | nearest of 256 levels; white of uint16: 65,535 | the level below; 65,280 |
 | `TrivialAugmentWide`, middle one of 31 shifts | 16 pixels | 15: float32 has 15.999999 |
 | `Solarize` of a policy, threshold at a whole level | inverts that level | may not: its threshold may be 1e-5 higher |
 | `RandomRotation(expand=True)` | rotates about the image center | rotates about `center`, which may cut the image |

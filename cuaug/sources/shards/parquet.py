@@ -43,6 +43,10 @@ def is_image_type(kind: Any) -> bool:
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
 
 
+#: The remedy for a file of paths, which are not opened: the file may be untrusted.
+PATHS_REMEDY = ". Paths in a Parquet file are not opened: give (path, label) pairs to a Loader, docs/sources.md#parquet"
+
+
 def image_bytes(value: Any) -> bytes:
     """The encoded image of a scalar.
 
@@ -54,7 +58,7 @@ def image_bytes(value: Any) -> bytes:
     if data.is_valid:
         return data.as_py()
     path = _to_python(value["path"], "path") if is_struct and value.type.get_field_index("path") >= 0 else None
-    hint = "" if path is None else f": the file holds only its path, {path!r:.200}, and is not followed"
+    hint = "" if path is None else f": the file holds only its path, {path!r:.200}{PATHS_REMEDY}"
     raise DecodeError(f"the image is null{hint}")
 
 
@@ -331,9 +335,10 @@ class Parquet(ReprMixin):
             if name in self.fields:
                 check_label_type(kind, f"{footer.path!r}: column {name!r}")
             if name == self.image and not is_image_type(kind):
+                is_text = str(kind) in ("string", "large_string", "string_view")
                 raise SourceError(
                     f"{footer.path!r}: column {name!r} has the type {kind}: images are encoded bytes, a binary column "
-                    "or a struct with a binary field 'bytes'"
+                    f"or a struct with a binary field 'bytes'{PATHS_REMEDY if is_text else ''}"
                 )
 
     def _check_rows(self, footers: Sequence[Footer]) -> None:

@@ -1,9 +1,9 @@
 """Indexes of shards: byte offsets of samples, made by one scan of the shard and kept on disk.
 
-An index lies beside its shard, as `<name>.cuaug-index`. If that folder is read-only, it lies in CUAUG_CACHE_DIR or the
-user's cache directory. It is valid for one size, modification time, beginning and end of the shard; otherwise it is
-made again. Processes that start together may make the same index: each writes its own file and renames it, so that no
-reader sees a partial one.
+An index lies beside its shard, as `<name>.cuaug-index`; that of a video as `.<name>.cuaug-index`. If that folder is
+read-only, it lies in CUAUG_CACHE_DIR or the user's cache directory. It is valid for one size, modification time,
+beginning and end of the shard; otherwise it is made again. Processes that start together may make the same index: each
+writes its own file and renames it, so that no reader sees a partial one.
 
 An index decides the labels of samples, and it may come from another user or be damaged. It is read only if it is
 trusted (_runtime/disk.py) and used only if every number in it is within bounds. Otherwise it is made again: no index
@@ -105,12 +105,14 @@ class IndexFormat(NamedTuple):
         dtypes: dtype of each array, as `numpy.dtype.str`.
         check: raises ValueError, KeyError or TypeError if a value is out of the bounds that `scan` keeps. The arrays
             already have these dtypes and one dimension.
+        is_hidden: whether the name beside the file begins with a dot: a data set has many videos, and few shards.
     """
 
     name: str
     scan: Callable[[str, BinaryIO], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
     dtypes: Mapping[str, str]
     check: Callable[[Index], None]
+    is_hidden: bool = False
 
 
 def pread(file: BinaryIO | RemoteFile, size: int, offset: int) -> bytes:
@@ -192,19 +194,21 @@ def keep_cached(index_format: IndexFormat, path: str, index: Index, mode: int = 
 
 def _write(index_format: IndexFormat, path: str, index: Index, mode: int, *, beside: bool) -> None:
     with (
-        _open_location(path, beside, make=True) as (directory, name),
+        _open_location(index_format, path, beside, make=True) as (directory, name),
         directory.atomic_write(name, mode=mode) as new,
     ):
         new.write(_pack(index_format, index))
 
 
 @contextlib.contextmanager
-def _open_location(path: str, beside: bool, *, make: bool) -> Iterator[tuple[Directory, str]]:
+def _open_location(
+    index_format: IndexFormat, path: str, beside: bool, *, make: bool
+) -> Iterator[tuple[Directory, str]]:
     """Opens the directory of a file's index, beside the file or in the user's cache; yields it and the index's name."""
     if beside:
         folder, name = os.path.split(path)
         with Directory(folder or os.curdir, trusted=False) as directory:
-            yield directory, name + SUFFIX
+            yield directory, f"{'.' * index_format.is_hidden}{name}{SUFFIX}"
     else:
         location = path if is_url(path) else os.path.realpath(path)
         name = hashlib.sha256(os.fsencode(location)).hexdigest()[:32]
@@ -242,7 +246,7 @@ def _read(
     index_format: IndexFormat, path: str, stamp: Stamp, *, beside: bool, owners: tuple[int, ...] = ()
 ) -> Index | None:
     try:
-        with _open_location(path, beside, make=False) as (directory, name):
+        with _open_location(index_format, path, beside, make=False) as (directory, name):
             data = directory.read(name, limit=max_index_bytes(stamp.size), owners=owners)
         return unpack(index_format, stamp, data, stamp.__eq__)
     except UntrustedError as error:
