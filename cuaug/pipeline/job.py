@@ -298,7 +298,7 @@ class Job(TaskSteps):
             self.finish_run(None, positions)
             return
         items = cast(list[Item], values_at(self._items, positions))
-        if planned.targets or self._samples.pictures:
+        if planned.mover is not None or self._samples.pictures:
             self._move_targets(positions, planned, lambda: self._run(positions, items, planned))
         else:
             self._run(positions, items, planned)
@@ -323,7 +323,8 @@ class Job(TaskSteps):
     def _move_targets(self, positions: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:
         """Moves boxes, masks and keypoints of the samples' labels, and their further pictures, with their images."""
         self.config.reader.refuse_shrunken_targets()
-        moved, samples = planned.targets.mover(planned.tables), self._samples
+        samples = self._samples
+        moved = None if planned.mover is None else planned.mover(planned.tables)
         run_picture = PictureExecutor(planned, self.config.layout).run if samples.pictures else None
 
         def move(rows: range) -> None:
@@ -335,7 +336,7 @@ class Job(TaskSteps):
                     k = int(positions[i])
                     clock.at("targets", int(self.indices[k]))
                     try:
-                        label = moved(i)
+                        label = samples.labels[k] if moved is None else moved(i)
                         if run_picture is not None:
                             pictures = samples.pictures.pop(k, {})
                             label = put_pictures(label, {path: run_picture(i, p) for path, p in pictures.items()})

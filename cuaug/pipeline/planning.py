@@ -20,6 +20,7 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetNameError, Targets
 from cuaug.targets.clip_targets import ClipTargets
 from cuaug.targets.label_files import KeyPath
+from cuaug.targets.targets import Mover
 from cuaug.transforms import Compose
 from cuaug.transforms.execute import warn_beyond_white
 
@@ -55,7 +56,7 @@ class Planned:
         is_clip: whether the samples are clips.
         trace: the recorded parameters.
         counts: `SampleRNG.counts` after planning, from which later segments go on.
-        targets: the samples' labels, which may hold boxes, masks and keypoints.
+        mover: moves the boxes, masks and keypoints in the samples' labels; None: these have none.
         others: the same plan for the channels beyond the first three; see `cuaug.plan.channels`.
         is_rgb8: whether the images that come in are 8-bit RGB.
         to_uint16: the finished floats become uint16, as the images were.
@@ -67,7 +68,7 @@ class Planned:
     stacks: OutputStacks
     trace: Trace
     counts: Mapping[str, int]
-    targets: Targets | ClipTargets
+    mover: Mover | None
     others: Sequence[CompiledPlan]
     is_rgb8: bool
     to_uint16: bool
@@ -129,7 +130,7 @@ def plan_samples(
     def repeat_rows(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views * frames == 1 else np.repeat(values, views * frames)
 
-    def plan_rows(rows: slice, group: int = 0) -> tuple[Plan, CompiledPlan, Mapping[str, int], Targets | ClipTargets]:
+    def plan_rows(rows: slice, group: int = 0) -> tuple[Plan, CompiledPlan, Mapping[str, int], Mover | None]:
         heights, widths = sources[:, rows]
         targets: Targets | ClipTargets
         if not is_clip:
@@ -148,17 +149,17 @@ def plan_samples(
             trace=trace,
         )
         plan.is_uint16 = depth == np.uint16
-        targets.attach(plan)
+        mover = targets.attach(plan)
         row_rng = rng.of(repeat_rows(keys[rows]))
         chain.segments[0].plan(plan, row_rng)
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
         if isinstance(targets, Targets):
             targets.refuse_unnamed(plan, tables)
-        return plan, tables, row_rng.counts, targets
+        return plan, tables, row_rng.counts, mover if targets else None
 
     try:
-        plan, tables, counts, targets = plan_rows(slice(None))
+        plan, tables, counts, mover = plan_rows(slice(None))
     except (TransformError, MemoryError) as batch_error:
         causes: dict[int, Exception] = {}
         for i in range(len(items)):  # each sample draws alone as it draws in the batch
@@ -189,7 +190,7 @@ def plan_samples(
         stacks,
         plan.trace,
         counts,
-        targets,
+        mover,
         others,
         is_rgb8,
         to_uint16,

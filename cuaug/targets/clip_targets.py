@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from cuaug.errors import TransformError
 from cuaug.plan import CompiledPlan, Plan
 from cuaug.targets.names import TargetFormat, is_instance_name, row_count
-from cuaug.targets.targets import Targets
+from cuaug.targets.targets import Mover, Targets
 
 __all__ = ["ClipTargets"]
 
@@ -55,9 +55,17 @@ class ClipTargets:
     def __bool__(self) -> bool:
         return bool(self._targets)
 
-    def attach(self, plan: Plan) -> None:
-        """Let the plan move the boxes and keypoints."""
-        self._targets.attach(plan)
+    def attach(self, plan: Plan) -> Mover:
+        """Let the plan move the boxes and keypoints. Returns the mover, for the compiled plan."""
+        moved_frames, frames = self._targets.attach(plan), self._frames
+        if not self:
+            return lambda tables: self._labels.__getitem__
+
+        def moved(tables: CompiledPlan) -> Callable[[int], Any]:
+            frame = moved_frames(tables)
+            return lambda i: self._merge(self._labels[i], [frame(i * frames + t) for t in range(frames)], "")
+
+        return moved
 
     def per_frame(self) -> list[Any]:
         """The labels of all frames, clip by clip."""
@@ -67,17 +75,6 @@ class ClipTargets:
         """The inverse of `per_frame`, once transforms have changed the frames' labels."""
         groups = [per_frame[i : i + self._frames] for i in range(0, len(per_frame), self._frames)]
         return [self._merge(label, group, "") for label, group in zip(self._labels, groups, strict=False)]
-
-    def mover(self, tables: CompiledPlan) -> Callable[[int], Any]:
-        """A thread-safe function that returns moved target i. Call it after the plan is compiled."""
-        if not self:
-            return self._labels.__getitem__
-        moved, frames = self._targets.mover(tables), self._frames
-
-        def target(i: int) -> Any:
-            return self._merge(self._labels[i], [moved(i * frames + t) for t in range(frames)], "")
-
-        return target
 
     def _varies(self, key: Any, value: Any, path: str, beside_boxes: bool) -> bool:
         """Whether a value of a dict has one entry per frame."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, t
 from cuaug.targets.names import TargetFormat, TargetNameError
 from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
 
-__all__ = ["MaskExecutor", "Targets"]
+__all__ = ["MaskExecutor", "Mover", "Targets"]
 
 
 class MaskExecutor:
@@ -49,6 +50,9 @@ class MaskExecutor:
 
 
 FieldT = TypeVar("FieldT", bound=Field)
+
+#: Takes the compiled plan; returns a thread-safe function that returns moved target i, in a new container.
+Mover = Callable[[CompiledPlan], Callable[[int], Any]]
 
 
 class Targets:
@@ -114,8 +118,6 @@ class Targets:
                 self._unnamed[i] = tuple(group.unnamed[0].shape)
         self._boxes = self._fields_of(Boxes)
         self._corners = self._read_boxes(target_format.relative_boxes)
-        self._points: BoxesKeypoints | None = None
-        self._rows: dict[int, slice] = {}  # rows in the plan's boxes or keypoints, by the id of a field
 
     def __bool__(self) -> bool:
         return any(self._fields.values())
@@ -153,28 +155,24 @@ class Targets:
             except TransformError as error:
                 raise self._with_number(error, i) from None
 
-    def attach(self, plan: Plan) -> None:
-        """Let the plan move the boxes and keypoints."""
+    def attach(self, plan: Plan) -> Mover:
+        """Let the plan move the boxes and keypoints. Returns the mover, for the compiled plan."""
         if not self:
-            return
+            return lambda tables: self._targets.__getitem__
         if plan.views > 1:
             raise TransformError(
                 "targets cannot move with several views of an image: FiveCrop, TenCrop and MultiView take none"
             )
         keypoints = self._fields_of(Keypoints)
         places = np.concatenate([np.zeros((0, 2)), *(field.places for _, field in keypoints)])
-        box_of = self._assign_rows(self._boxes, [field.count for _, field in self._boxes])
-        keypoint_of = self._assign_rows(keypoints, [len(field.places) for _, field in keypoints])
+        rows: dict[int, slice] = {}  # in the plan's boxes or keypoints, by the id of a field
+        box_of = _assign_rows(rows, self._boxes, [field.count for _, field in self._boxes])
+        keypoint_of = _assign_rows(rows, keypoints, [len(field.places) for _, field in keypoints])
         points = BoxesKeypoints(len(plan), self._corners, box_of, places, keypoint_of)
         points.move(np.arange(len(plan)), np.broadcast_to(np.eye(3), (len(plan), 3, 3)), self._heights, self._widths)
         points.area_fraction[points.area_fraction > 0] = 1.0
-        plan.points = self._points = points
-
-    def _assign_rows(self, fields: Sequence[tuple[int, Field]], counts: Sequence[int]) -> NDArray[np.int64]:
-        """Assign consecutive rows to the fields; returns the sample number of each row."""
-        ends = itertools.accumulate(counts)
-        self._rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
-        return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
+        plan.points = points
+        return functools.partial(self._moved, points, rows)
 
     def refuse_unnamed(self, plan: Plan, tables: CompiledPlan) -> None:
         """Check that no image moves away from an array like keypoints or boxes that has no name.
@@ -194,12 +192,8 @@ class Targets:
                     'name, such as {"values": numbers}'
                 )
 
-    def mover(self, tables: CompiledPlan) -> Callable[[int], Any]:
-        """A thread-safe function that returns moved target i. Call it after the plan is compiled."""
-        if not self:
-            return self._targets.__getitem__
-        points = self._points
-        assert points is not None, "attach comes first"
+    def _moved(self, points: BoxesKeypoints, rows: Mapping[int, slice], tables: CompiledPlan) -> Callable[[int], Any]:
+        """As `Mover`."""
         boxes = from_corners([field for _, field in self._boxes], points.boxes())
         heights, widths = (sizes.tolist() for sizes in tables.sizes())
         masks = MaskExecutor(tables) if self._fields_of(Masks) else None
@@ -213,7 +207,7 @@ class Targets:
             size = heights[i], widths[i]
 
             def kept_points(field: Keypoints, keep: NDArray[np.bool_] | None = None) -> NDArray[np.bool_] | None:
-                selected = points.keypoint_selected[self._rows[id(field)]]
+                selected = points.keypoint_selected[rows[id(field)]]
                 return keep if selected.all() else field.kept(selected)
 
             def kept_instances(group: Group) -> NDArray[np.bool_] | None:
@@ -223,26 +217,31 @@ class Targets:
                     return kept_points(field)
                 if group.boxes is None or i not in lost_boxes:
                     return None
-                return points.selected[self._rows[id(group.boxes)]]
+                return points.selected[rows[id(group.boxes)]]
 
             def rebuild_field(field: Field, keep: NDArray[np.bool_] | None) -> Any:
                 if isinstance(field, Masks):
                     assert masks is not None
                     moved = field.rebuild(masks.run(i, field.planes), keep, size)
                     return moved if self._mask_dtype is None else with_dtype(moved, self._mask_dtype)
-                rows = self._rows[id(field)]
+                own = rows[id(field)]
                 if isinstance(field, Keypoints):
-                    return field.rebuild(points.keypoints[rows], points.visible[rows], kept_points(field, keep), size)
+                    return field.rebuild(points.keypoints[own], points.visible[own], kept_points(field, keep), size)
                 assert isinstance(field, Boxes)
-                return field.rebuild(boxes[rows], keep, size)
+                return field.rebuild(boxes[own], keep, size)
 
             return group.rebuild(rebuild_field, kept_instances)[0]
 
         return target
 
-    def moved(self, tables: CompiledPlan) -> list[Any]:
-        """The N moved targets, in new containers."""
-        return [*map(self.mover(tables), range(len(self._groups)))]
+
+def _assign_rows(
+    rows: dict[int, slice], fields: Sequence[tuple[int, Field]], counts: Sequence[int]
+) -> NDArray[np.int64]:
+    """Assign consecutive rows to the fields, by their ids; returns the sample number of each row."""
+    ends = itertools.accumulate(counts)
+    rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
+    return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
 
 
 def _labels(labels_getter: Any, target: Any) -> tuple[Any, ...]:

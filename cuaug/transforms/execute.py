@@ -21,6 +21,7 @@ from cuaug.images.interop import InputImages, disable_compile, dtype_of, open_im
 from cuaug.plan import BoxesKeypoints, Layout, Plan, Trace, Type, is_rgb_or_gray
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
+from cuaug.targets.targets import Mover
 from cuaug.transforms.base import BatchTransform, Transform, Where
 from cuaug.transforms.pictures import Pictures, refuse_pictures
 
@@ -108,6 +109,8 @@ def run_plan(
     source_type = Type.UINT8 if inputs.images.dtype == torch.uint8 else Type.FLOAT32
     moving = None if targets is None else Targets(targets, [height] * n, [width] * n, **(target_format or {}))
 
+    movers: list[Mover] = []
+
     def make_plan(group: int) -> Plan:
         plan = Plan(
             [height] * n * views,
@@ -121,7 +124,7 @@ def run_plan(
         )
         plan.target_type, plan.is_uint16 = inputs.target_type, inputs.is_uint16
         if moving is not None:
-            moving.attach(plan)
+            movers.append(moving.attach(plan))
         write(plan)
         return plan
 
@@ -151,7 +154,7 @@ def run_plan(
     elif keeps_dtype and inputs.is_double:
         outputs = [stack.double() for stack in outputs]
     outputs = [stack.movedim(-1, -3) for stack in outputs] if layout == Layout.HWC else outputs
-    return outputs, moving.moved(compiled) if moving else targets
+    return outputs, [*map(movers[0](compiled), range(n))] if moving else targets
 
 
 Segments = Sequence[Transform]

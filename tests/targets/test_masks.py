@@ -20,10 +20,9 @@ DTYPES = st.sampled_from([np.uint8, np.bool_, np.int8, np.int16, np.uint16, np.i
 
 def moved(target, h: int, w: int, chain: list[Step], **settings):
     plan = Plan([h], [w])
-    targets = Targets([target], [h], [w], **settings)
-    targets.attach(plan)
+    mover = Targets([target], [h], [w], **settings).attach(plan)
     write(plan, chain)
-    return targets.moved(plan.compile())[0]
+    return mover(plan.compile())(0)
 
 
 def nearest(chain: list[Step]) -> list[Step]:
