@@ -13,9 +13,12 @@
 #include "core/stencil.h"
 #include "core/store.h"
 #include "core/warp.h"
-#if !defined(__CUDACC__)
-#include "cpu/fast_paths.h"
-#endif
+
+// Runs a tile, if it can; returns whether it did. finish(y, x, pixels, v) takes sampled pixel blocks. cpu/fast_paths.h
+// defines it; on CUDA it does nothing (cuda/fast_paths.h).
+template <class Finish>
+DEVICE bool run_fast_path(const Block& block, const PassContext& pass, const Tile& tile, PartialStats& stats,
+                          const Finish& finish);
 
 // The steps after sampling, for `pixels` pixels of output row y from column x on.
 DEVICE void finish_block(const PassContext& pass, int y, int x, int pixels, PixelBlock& v, PartialStats& stats) {

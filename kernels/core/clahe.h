@@ -64,11 +64,11 @@ DEVICE Vec32<float> blend_levels(const Vec32<float>* corners, Vec32<float> below
     return tie ? level - 1.0f / 1024 : level;
 }
 
-#if defined(__CUDACC__)
-#include "cuda/clahe.h"  // count_cell_histograms, make_joint_tables, look_up_cells
-#else
-#include "cpu/clahe.h"
-#endif
+// cpu/clahe.h and cuda/clahe.h define these three.
+DEVICE void count_cell_histograms(const Block& block, const Sample& sample, const Tile& tile, uint32* counts);
+DEVICE void make_joint_tables(const Block& block, const CellRange& cells, float* scratch);
+DEVICE void look_up_cells(const CellRange& cells, const float* tables, const int* y, const int* x, const float* below,
+                          const float* right, float scale, float unit, PixelBlock& v);
 
 // Writes the tables of a tile's cells. counts: [grid.rows, grid.columns, C, 256]. Counts above `limit` are clipped, and
 // the excess is spread over all levels; a level's entry is the cumulative count times `scale`.

@@ -10,13 +10,7 @@
 //           libjpeg's jfdctint.c and jidctint.c.
 // Tests:    tests/properties/test_jpeg.py against Pillow's save and load.
 #pragma once
-#include "core/simd.h"
-
-// value / 2^bits, rounded to nearest, halves up.
-template <int bits, class Value>
-DEVICE Value descale(Value value) {
-    return (value + (1 << (bits - 1))) >> bits;
-}
+#include "simd.h"
 
 DEVICE int products(int a, int by_a, int b, int by_b) { return a * by_a + b * by_b; }
 template <int bits>
@@ -32,10 +26,6 @@ DEVICE int quantise(int value, float step) {
     const int rounded = int((float(size) + (4.0f * step + 0.5f)) * (1.0f / (8.0f * step))) * int(step);
     return value < 0 ? -rounded : rounded;
 }
-
-#if !defined(__CUDACC__)
-#include "cpu/dct_simd.h"  // the same functions on registers of words
-#endif
 
 // One row or column of the DCT, in place. The factors are sums of cosines in 13 bits. Rows come first and keep 2 bits
 // of fraction, which columns drop.

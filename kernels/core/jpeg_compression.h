@@ -10,12 +10,16 @@
 #include "core/jpeg_samples.h"
 #include "core/store.h"
 
-#if defined(__CUDACC__)
-#include "cuda/fast_paths.h"
-#include "cuda/jpeg_blocks.h"  // read_samples, code_blocks
-#else
-#include "cpu/jpeg_pixels.h"
-#endif
+// cpu/jpeg_blocks.h and cuda/jpeg_blocks.h define these two: levels of the window as samples, and their DCT, quantised
+// and inverse.
+template <class T>
+DEVICE void read_samples(const Block& block, const Sample& sample, const Plane* planes, int height, int width);
+DEVICE void code_blocks(const Block& block, const float* steps, const Plane* planes);
+
+// cpu/jpeg_pixels.h defines these two, for neighbouring pixels; on CUDA they do nothing (cuda/fast_paths.h). They
+// return whether they have stored pixels from samples, or made a pixel block of them.
+DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels);
+DEVICE bool decode_block(const Sample& sample, const Plane* planes, const SourcePixels& at, PixelBlock& v);
 
 // Chroma at pixel (y, x): a quarter of the way to the neighbouring samples; narrow images use the nearest one.
 DEVICE int upsample(const Plane& plane, int y, int x, int height, int width) {

@@ -31,8 +31,6 @@ DEVICE void forgetful_select(Values* candidates, int k, const Next& next) {
     }
 }
 
-#if defined(__CUDACC__)
-#include "cuda/median.h"  // median_block
-#else
-#include "cpu/median.h"
-#endif
+// cpu/median.h and cuda/median.h define it.
+template <class T>
+DEVICE void median_block(const Sample& sample, const SourcePixels& at, PixelBlock& v);

@@ -5,7 +5,7 @@
 // Tests:    tests/properties/test_sampling.py.
 #pragma once
 #include "core/signature.h"
-#include "core/simd.h"
+#include "simd.h"
 
 // The output pixels that a block of threads computes.
 struct Tile {

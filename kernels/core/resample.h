@@ -9,11 +9,13 @@
 #pragma once
 #include "core/sampling.h"
 
-#if defined(__CUDACC__)
-#include "cuda/resample.h"  // sum_rows, sum_columns
-#else
-#include "cpu/resample.h"
-#endif
+// cpu/resample.h and cuda/resample.h define these two, and the layout of `lines`. sum_rows sums `height` spans of
+// source rows into lines; sum_columns sums spans of the lines into the pixels of ROWS rows.
+template <class T>
+DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, int height, const float* weights,
+                     bool inside, Span columns, float* lines);
+DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
+                        Span columns, int pixels, PixelBlock* v);
 
 // Whether ROWS spans of rows all lie inside the borders.
 DEVICE bool all_inside(const Sample& sample, const Span* rows) {

@@ -76,7 +76,7 @@ DEVICE uint64 signature_of(const Sample& sample, const Op* ops) {
     return signature;
 }
 
-// Whether the entry point `resample` of cuda/augment.cu runs every pass of a signature: uint8 resampled or copied, then
+// Whether the entry point of cuda/resample.cu runs every pass of a signature: uint8 resampled or copied, then
 // scaled and erased.
 DEVICE bool is_resample_signature(uint64 signature) {
     constexpr uint64 allowed = bit<Operations>(SCALE) | bit<Operations>(ERASE) | bit<SourceTypes>(UINT8) |

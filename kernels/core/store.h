@@ -19,8 +19,5 @@ struct Bfloat16 {
 DEVICE void convert(float value, Half& out) { out.bits = half_bits(value); }
 DEVICE void convert(float value, Bfloat16& out) { out.bits = bfloat16_bits(value); }
 
-#if defined(__CUDACC__)
-#include "cuda/store.h"  // store_block
-#else
-#include "cpu/store.h"
-#endif
+// Stores `pixels` pixels of output row y from column x on. cpu/store.h and cuda/store.h define it.
+DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x, int pixels);

@@ -5,9 +5,6 @@
 // Tests:    tests/properties/test_warp.py against cv2, torch's grid_sample and tests/references/warp.py.
 #pragma once
 #include "core/warp_points.h"
-#if !defined(__CUDACC__)
-#include "cpu/bilinear_gather.h"
-#endif
 
 // A source pixel, inside the image or on its border.
 template <class T>

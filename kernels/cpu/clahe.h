@@ -3,8 +3,7 @@
 // Reference: core/clahe.h.
 // Tests:    tests/properties/test_statistics.py.
 #pragma once
-#include "core/pixel_block.h"
-#include "core/scratch.h"
+#include "core/clahe.h"
 
 constexpr int MAX_COUNTED = 8 * PIXELS;  // pixels of a row that are counted together
 

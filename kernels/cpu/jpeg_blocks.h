@@ -3,7 +3,7 @@
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py.
 #pragma once
-#include "core/jpeg_samples.h"
+#include "core/jpeg_compression.h"
 
 // The levels of PIXELS window pixels of row y from column x on; the last column repeats.
 template <class T>

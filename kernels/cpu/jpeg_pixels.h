@@ -3,7 +3,7 @@
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py.
 #pragma once
-#include "core/store.h"
+#include "cpu/store.h"
 #ifdef CUAUG_BLOCK_THREADS
 #include "cuda/jpeg_blocks.h"
 #else

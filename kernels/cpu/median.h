@@ -3,7 +3,7 @@
 // Reference: sorting network of seven values: Knuth, The Art of Computer Programming 3, 5.3.4.
 // Tests:    tests/properties/test_filters.py, tests/properties/test_medians.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/median.h"
 
 constexpr int MAX_MEDIANS = 8 * PIXELS;  // pixels of a row that are computed together
 

@@ -4,7 +4,7 @@
 // Reference: core/resample.h.
 // Tests:    tests/properties/test_sampling.py.
 #pragma once
-#include "core/sampling.h"
+#include "core/resample.h"
 
 // Sums of 1 ... 6 terms are unrolled: template parameter `known` tries each count, then UNKNOWN.
 constexpr int UNKNOWN = 7;

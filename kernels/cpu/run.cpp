@@ -20,7 +20,18 @@
 
 namespace CUAUG_ISA {
 
+// Overloads for vectors, which the templates of core/ must find.
+#include "cpu/bilinear_gather.h"
+#include "cpu/dct_simd.h"
+#include "cpu/philox_avx2.h"
+
 #include "core/augment.h"
+#include "cpu/clahe.h"
+#include "cpu/fast_paths.h"
+#include "cpu/jpeg_pixels.h"
+#include "cpu/median.h"
+#include "cpu/resample.h"
+#include "cpu/store.h"
 #include "cpu/yuv_rows.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// Computes: the CPU half of core/simd.h: vectors of floats, integers and bytes. cpu/deinterleave.h adds packed pixels.
+// Computes: the CPU half of simd.h: vectors of floats, integers and bytes. cpu/deinterleave.h adds packed pixels.
 // Threads:  none: each function acts on one vector.
 // Reference: GCC vector extensions; Intel Intrinsics Guide. A minimum or maximum of a NaN gives the second argument, as
 //           in platform.h.

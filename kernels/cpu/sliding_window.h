@@ -6,7 +6,7 @@
 // Tests:    tests/properties/test_filters.py, which also compares it with those two.
 #pragma once
 #include "core/stencil.h"
-#include "core/store.h"
+#include "cpu/store.h"
 
 constexpr int MAX_COLUMNS = 8 * PIXELS;                          // pixels of an output row that are computed together
 constexpr int MAX_LINES = 32, MAX_WEIGHTS = 64;                  // rows, columns and weights of the largest filter

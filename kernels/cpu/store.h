@@ -3,7 +3,7 @@
 // Reference: Intel Intrinsics Guide, _mm_stream_si128.
 // Tests:    tests/properties/test_store.py.
 #pragma once
-#include "core/point_operations.h"
+#include "core/store.h"
 
 // PIXELS values of one channel.
 DEVICE void store_plane(const float* values, uint8* target) { to_bytes(values, target); }

@@ -6,7 +6,7 @@
 // Reference: core/augment.h, the common path, which gives the same bits.
 // Tests:    tests/properties/test_bytes.py.
 #pragma once
-#include "core/median.h"
+#include "cpu/median.h"
 #include "cpu/copy_runs.h"
 #include "cpu/rgb8_simd.h"
 #include "cpu/uint8_color.h"

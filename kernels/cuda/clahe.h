@@ -3,8 +3,7 @@
 // Reference: core/clahe.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/pixel_block.h"
-#include "core/scratch.h"
+#include "core/clahe.h"
 
 // Counts the pixels of a tile that this pass has stored. counts: [grid.rows, grid.columns, C, 256]
 DEVICE void count_cell_histograms(const Block& block, const Sample& sample, const Tile& tile, uint32* counts) {

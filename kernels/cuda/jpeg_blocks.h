@@ -5,7 +5,7 @@
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py, tests/kernels/test_sanitizers.py.
 #pragma once
-#include "core/jpeg_samples.h"
+#include "core/jpeg_compression.h"
 
 // rgb = the levels of the window pixel nearest to (y, x).
 template <class T>

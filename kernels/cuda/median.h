@@ -3,7 +3,7 @@
 // Reference: core/median.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/median.h"
 
 // Channel j of pixel k, by rows, of the window around a pixel. Pixels past the edge repeat.
 template <class T, int size>

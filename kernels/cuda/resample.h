@@ -5,7 +5,7 @@
 // Reference: core/resample.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/sampling.h"
+#include "core/resample.h"
 
 // values of a line per thread
 constexpr int WIDE = 8;

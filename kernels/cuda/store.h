@@ -3,7 +3,7 @@
 // Reference: core/store.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/point_operations.h"
+#include "core/store.h"
 
 // v[row][c][0]: the pixels of output column x from row y on; at most max_rows.
 template <class Out, int max_rows>
