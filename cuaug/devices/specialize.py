@@ -4,7 +4,7 @@ The kernel that runs everything needs 127 registers per thread, one for RandomRe
 fewer, so more blocks run at once. The signature of a launch (kernels/core/signature.h) is the set of values that its
 samples' fields take. A `Specializer` unites the signatures of each pass over the batches. Once the union has not grown
 for `STABLE_SAMPLES` samples, a kernel is compiled for it. Until it is ready, and for a launch with other values, the
-kernels of `kernel_loading.kernels` run.
+kernels of `nvrtc.kernels` run.
 
 A process of its own compiles, and `choose` polls it. A thread would not do: with NVRTC 12.9, 6 of 11 interpreters that
 exited while a thread compiled crashed.

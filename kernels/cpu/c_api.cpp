@@ -2,7 +2,7 @@
 // baseline,
 //           1 AVX2, 2 AVX-512.
 // Threads:  each call runs on the caller's thread; the stack functions use up to `threads` of their own.
-// Reference: cuaug/_runtime/native.py declares the argument types.
+// Reference: cuaug/_runtime/c_headers.py parses the exported functions.
 // Tests:    tests/properties, tests/kernels/test_layout.py.
 #include "cpu/old_libstdcxx.h"
 #include "cpu/run.h"
@@ -136,9 +136,6 @@ EXPORT void cuaug_convert_yuv(int isa, const void* images, int64_t count) {
     (void)isa;
     baseline::convert_yuv_images(images, count);
 }
-
-// out [3]: bytes of Sample, Axis and Op, to check Python's dtypes.
-EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }
 
 #include "cpu/stderr_capture.h"

@@ -241,9 +241,4 @@ void convert_yuv_images(const void* images, int64_t count) {
             convert_yuv<uint16>(frames[i]);
 }
 
-void sizes(int64_t* out) {
-    const int64_t bytes[] = {sizeof(Sample), sizeof(Axis), sizeof(Op)};
-    memcpy(out, bytes, sizeof bytes);
-}
-
 }  // namespace CUAUG_ISA

@@ -25,8 +25,6 @@ using std::memset;
 
 extern "C" {
 
-EXPORT int64_t cuaug_pass_table_size() { return sizeof(PassTable); }
-
 // size [2, samples]: height, width of the sources.
 EXPORT void cuaug_begin(PassTable* plan, const int64_t* size, int32_t source_type) {
     for (int64_t k = 0; k < plan->samples; ++k) begin(*plan, k, size[k], size[plan->samples + k], source_type);
