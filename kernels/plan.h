@@ -8,16 +8,16 @@
 //   output index o in [0, out)
 //     -> resized index  r = start + step * o           crop, flip and pad after the resize
 //                       outside [seen_low, seen_high): `border_after` decides
-//     -> centre         offset + (r + 0.5) * scale     in source pixels from `origin`; pixel i covers [i, i + 1)
+//     -> center         offset + (r + 0.5) * scale     in source pixels from `origin`; pixel i covers [i, i + 1)
 //     -> taps           source indices in [low, high): the window that sampling may read
 //                       outside [inner_low, inner_high): `border_before` decides (padding before the resize)
 //     -> memory         held_low is the first index in memory: a decoder may have decoded only a region
 //
-// With `warped`, the centre r + 0.5 on each axis goes through `field` and `matrix` to the source instead; the window is
+// With `warped`, the center r + 0.5 on each axis goes through `field` and `matrix` to the source instead; the window is
 // [inner_low, inner_high), with `border_before`. With `transposed`, rows and columns swap at the very end: output (y,
 // x) is stored as row x, column y, and operations that depend on the position get that one.
 //
-// A pass with a `neighbourhood` does not resample (scale is 1): each resized index is a pixel of the window
+// A pass with a `neighborhood` does not resample (scale is 1): each resized index is a pixel of the window
 // [inner_low, inner_high), and a filter computes its value from the pixels around it, with `border_before`.
 #pragma once
 #include "platform.h"
@@ -36,7 +36,7 @@ struct Grid {
 };
 
 enum Filter { NEAREST, BILINEAR, BICUBIC, BOX, HAMMING, LANCZOS, NEAREST_EXACT };  // rows hold no NEAREST_EXACT
-enum Neighbourhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
+enum Neighborhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
 enum Warp { AFFINE = 1, PERSPECTIVE };
 enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
 enum Measure { NOTHING, GRAY_SUM, RANGE, HISTOGRAM, CELL_HISTOGRAMS };
@@ -66,7 +66,7 @@ struct Sample {
     int warped;            // 0: not; AFFINE or PERSPECTIVE
     int transposed;
     int field, field_rows, field_columns;  // nodes (dy, dx), in pixels, at tables[field]; 0 rows: no field
-    int neighbourhood;                     // the filter that replaces resampling
+    int neighborhood;                      // the filter that replaces resampling
     int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
                   // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma
     int extent;   // STENCIL: number of taps; MEDIAN: pixels per side

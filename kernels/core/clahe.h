@@ -3,8 +3,9 @@
 //           Where the grid does not divide the image, OpenCV mirrors the lower and right edges until it does. Here a
 //           pixel counts once for each place of that larger image that shows it.
 // Threads:  counting and blending: one pixel block per thread. Tables: one thread per cell, channel and chunk.
-// Reference: Zuiderveld, "Contrast limited adaptive histogram equalization", Graphics Gems IV, 1994; OpenCV's
-// clahe.cpp. Tests:    tests/properties/test_statistics.py against cv2.createCLAHE and tests/references/statistics.py.
+// Reference: Zuiderveld, "Contrast limited adaptive histogram equalization", Graphics Gems IV,
+//           1994; OpenCV's clahe.cpp.
+// Tests:    tests/properties/test_statistics.py against cv2.createCLAHE and tests/references/statistics.py.
 #pragma once
 #include "core/pixel_block.h"
 #include "core/scratch.h"
@@ -24,12 +25,12 @@ DEVICE int next_mirrored(int at, int size) {
     return period > 0 ? 2 * (before + 1) * period - at : at + 1;
 }
 
-// The grid cells whose centres surround a tile's pixels.
+// The grid cells whose centers surround a tile's pixels.
 struct CellRange {
     int row, column, rows, columns;
 };
 
-// The two cells around a pixel along an axis, and the pixel's fraction of the way from the first centre to the second.
+// The two cells around a pixel along an axis, and the pixel's fraction of the way from the first center to the second.
 struct CellPosition {
     int low, high;
     float quota;

@@ -1,4 +1,4 @@
-// Computes: the PIXELS neighbouring pixels of an output row that a thread holds: how they are loaded, where they lie in
+// Computes: the PIXELS neighboring pixels of an output row that a thread holds: how they are loaded, where they lie in
 //           the image, and which source index a border gives.
 // Threads:  one block of pixels per thread.
 // Reference: borders: NumPy's pad modes edge, reflect, symmetric and wrap.
@@ -58,7 +58,7 @@ DEVICE int border_index(int i, int low, int high, int border) {
         const int k = (i - low) % n;
         return low + (k < 0 ? k + n : k);
     }
-    // REFLECT mirrors at the centre of the last pixel, SYMMETRIC at its edge.
+    // REFLECT mirrors at the center of the last pixel, SYMMETRIC at its edge.
     const bool reflects = is<Borders>(border, REFLECT);
     const int period = reflects ? 2 * n - 2 : 2 * n;
     int k = (i - low) % period;
@@ -67,7 +67,7 @@ DEVICE int border_index(int i, int low, int high, int border) {
     return low + k;
 }
 
-// r[p] = the resized index that output index first + p shows, -1 for the fill colour; indices from `pixels` on repeat
+// r[p] = the resized index that output index first + p shows, -1 for the fill color; indices from `pixels` on repeat
 // the last one. Returns whether all lie between the borders.
 DEVICE bool resized_indices(const Sample& sample, const Axis& axis, int first, int pixels, int* r) {
     const int begin = axis.start + axis.step * first, last = begin + axis.step * (pixels - 1);

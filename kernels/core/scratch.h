@@ -31,7 +31,7 @@ constexpr int CELL_RANGE_FLOATS = 4, CELL_FLOATS = COUNTS / 4 + 3 * CHUNKS;
 
 DEVICE int64 round_up(int64 value, int64 multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// The tables of all cells whose centres may surround a tile's pixels.
+// The tables of all cells whose centers may surround a tile's pixels.
 DEVICE int clahe_floats(const ScratchLayout& layout, const Sample& sample, int tile_rows, int tile_columns) {
     const Grid& grid = sample.measured_grid;
     const int height = sample.transposed ? tile_columns : tile_rows,
@@ -49,7 +49,7 @@ DEVICE int statistics_floats(const ScratchLayout& layout, const Sample& sample, 
     return floats;
 }
 
-// The most 8 x 8 blocks, along one axis, that n neighbouring samples lie in.
+// The most 8 x 8 blocks, along one axis, that n neighboring samples lie in.
 DEVICE int64 blocks_across(int64 n) { return (n + 14) / 8; }
 
 DEVICE int64 jpeg_floats(const ScratchLayout& layout, int rows, int columns) {
@@ -70,9 +70,9 @@ DEVICE int64 resampling_floats(const ScratchLayout& layout, const Sample& sample
 
 DEVICE int64 scratch_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
     int64 floats = statistics_floats(layout, sample, rows, columns);
-    if (sample.neighbourhood == JPEG)
+    if (sample.neighborhood == JPEG)
         floats += jpeg_floats(layout, rows, columns);
-    else if (!sample.warped && sample.neighbourhood <= SEPARABLE)
+    else if (!sample.warped && sample.neighborhood <= SEPARABLE)
         floats += resampling_floats(layout, sample, rows, columns);
     return floats;
 }

@@ -1,13 +1,12 @@
 // Computes: convolution with a list of taps, each an offset and a weight: a kernel of mostly zeros (motion blur is a
-// line)
-//           costs only its nonzero taps. Pixels nearer to the edge than `frame` stay unchanged.
+//           line) costs only its nonzero taps. Pixels nearer to the edge than `frame` stay unchanged.
 // Threads:  one pixel block per thread.
 // Reference: cv2.filter2D; Pillow's ImageEnhance.Sharpness (frame).
 // Tests:    tests/properties/test_filters.py against both and tests/references/filters.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/neighborhood.h"
 
-// Sums LANES * groups neighbouring values, tap by tap.
+// Sums LANES * groups neighboring values, tap by tap.
 template <class T, int groups>
 DEVICE void sum_taps(const T* values, int64 pitch, const float* taps, int count, float* out) {
     FloatVec sums[groups];

@@ -1,6 +1,5 @@
 // Computes: the conversion of finished pixels to the type and layout of the batch: uint8, float16, bfloat16 or float32;
-// HWC
-//           or CHW.
+//           HWC or CHW.
 // Threads:  one pixel block per thread.
 // Reference: IEEE 754-2019; NumPy's and torch's conversions.
 // Tests:    tests/properties/test_store.py.

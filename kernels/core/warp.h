@@ -29,7 +29,7 @@ DEVICE Rgb interpolate_bordered(const Sample& sample, int y0, int x0, const floa
     return value;
 }
 
-// v[c][p] = the weighted sums of the fill colour, at points that see nothing else.
+// v[c][p] = the weighted sums of the fill color, at points that see nothing else.
 template <int taps>
 DEVICE void gather_fill(const Sample& sample, const TapWeights<taps>& y, const TapWeights<taps>& x, const int* position,
                         PixelBlock& v) {
@@ -111,7 +111,7 @@ DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, 
             for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
             return;
         }
-        // A pixel of the fill colour takes the point of another pixel: its own may lie where no source pixels are held.
+        // A pixel of the fill color takes the point of another pixel: its own may lie where no source pixels are held.
         FOR_PIXELS(p) {
             fills[p] = column[p] == -1;
             column[p] = fills[p] ? column[other] : column[p];

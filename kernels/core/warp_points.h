@@ -82,7 +82,7 @@ DEVICE float between(float a, float b, float c, float d, float s, float t) {
 
 // The field's displacements of points of row y, bilinear between its nodes, which span the image from corner to corner.
 DEVICE void displace(const Sample& sample, const float* tables, int y, const Columns& columns, Moves& moves) {
-    // The centre of pixel i lies (i + 0.5) * field_step from the first node.
+    // The center of pixel i lies (i + 0.5) * field_step from the first node.
     const uint64 row = uint64(sample.field_step[0]) * uint32(y) + uint64(sample.field_step[0]) / 2;
     const int64 line[3] = {sample.field_step[1], 0, sample.field_step[1] / 2};
     const float t = to_fraction(uint32(row));
@@ -169,7 +169,7 @@ DEVICE void map_perspective(const Sample& sample, int y, const Columns& columns,
 }
 
 // Maps pixels of row y of the resized image to the source. Pixel i of the source begins at i; for interpolation, the
-// centre of pixel i lies at i: set_kernel_matrices in planner/geometry.h has moved the matrix.
+// center of pixel i lies at i: set_kernel_matrices in planner/geometry.h has moved the matrix.
 DEVICE void map(const Sample& sample, const float* tables, int y, const Columns& columns, SourcePoints& at) {
     Moves moves;
     const bool moved = may_be<Samplings>(DISPLACE) && sample.field_rows > 0;

@@ -1,6 +1,5 @@
 // Computes: the C interface of the CPU build, called from cuaug/_runtime/native.py. `isa` is an instruction set: 0
-// baseline,
-//           1 AVX2, 2 AVX-512.
+//           baseline, 1 AVX2, 2 AVX-512.
 // Threads:  each call runs on the caller's thread; the stack functions use up to `threads` of their own.
 // Reference: cuaug/_runtime/c_headers.py parses the exported functions.
 // Tests:    tests/properties, tests/kernels/test_layout.py.

@@ -70,7 +70,7 @@ DEVICE void count_cell_histograms(const Block& block, const Sample& sample, cons
         count_rows<float>(block, sample, tile, target, 3 * width * int64(sizeof(float)), counts);
 }
 
-// Packs, for each group of four neighbouring cells and each level, the four table entries into a word, which one load
+// Packs, for each group of four neighboring cells and each level, the four table entries into a word, which one load
 // finds. Groups lie between two cells, and before the first and after the last. Writes [rows + 1, columns + 1, C, 256]
 // words after the tables.
 DEVICE void make_joint_tables(const Block& block, const CellRange& cells, float* scratch) {

@@ -1,10 +1,10 @@
-// Computes: output rows of copied pixels as a few runs of neighbouring source pixels, to the right or left, and of fill
-//           colours.
+// Computes: output rows of copied pixels as a few runs of neighboring source pixels, to the right or left, and
+//           of fill colors.
 // Threads:  none: the CPU's uint8 path only.
-// Reference: core/neighbourhood.h.
+// Reference: core/neighborhood.h.
 // Tests:    tests/properties/test_bytes.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/neighborhood.h"
 #include "core/statistics.h"
 
 // In place of a source index: the pixel is fill_before. No real index is near it.
@@ -55,7 +55,7 @@ DEVICE bool is_inside_window(const Axis& axis) {
 
 // The address of the pass's output in its own source, if it lies there as it is; otherwise null.
 DEVICE const uint8* copied_source(const Sample& sample) {
-    if (sample.transposed || sample.neighbourhood != NONE || !is_inside_window(sample.y) || !is_inside_window(sample.x))
+    if (sample.transposed || sample.neighborhood != NONE || !is_inside_window(sample.y) || !is_inside_window(sample.x))
         return nullptr;
     const int64 column = sample.x.origin + sample.x.start - sample.x.held_low;
     return row_of<uint8>(sample, sample.y.origin + sample.y.start) + 3 * column;

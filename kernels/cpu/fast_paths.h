@@ -1,5 +1,5 @@
-// Computes: passes that the CPU runs whole rows at a time: uint8 to uint8, small filters, medians. The same bits as the
-//           common path.
+// Computes: passes that the CPU runs whole rows at a time: uint8 to uint8, small filters, medians. The same bits as
+//           the common path.
 // Threads:  one thread per tile, row, or group of columns.
 // Reference: core/augment.h, the common path.
 // Tests:    tests/properties/test_bytes.py, tests/properties/test_filters.py.

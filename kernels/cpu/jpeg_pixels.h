@@ -100,7 +100,7 @@ DEVICE void to_values(const uint8 (*levels)[PIXELS], float level, PixelBlock& v)
         for (int p = 0; p < PIXELS; p += LANES) store(&v[c][p], level * load_floats(levels[c] + p));
 }
 
-// Stores a pixel block as uint8 directly, if nothing but rounding remains and the pixels are neighbours from left to
+// Stores a pixel block as uint8 directly, if nothing but rounding remains and the pixels are neighbors from left to
 // right. Returns whether it did.
 DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels) {
     if (sample.level != 1.0f || !only_rounds(sample)) return false;
@@ -116,7 +116,7 @@ DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x
     return true;
 }
 
-// v = the pixels of a block, if they are neighbours in the window. Returns whether it did.
+// v = the pixels of a block, if they are neighbors in the window. Returns whether it did.
 DEVICE bool decode_block(const Sample& sample, const Plane* planes, const SourcePixels& at, PixelBlock& v) {
     if (at.row == FILL_AFTER || !at.contiguous) return false;
     uint8 levels[3][PIXELS];

@@ -1,5 +1,5 @@
-// Computes: the CPU half of core/resample.h: source rows summed into lines, lines summed into pixels.
-//           The values of ROWS rows lie together in lines: lines[ROWS * (3 * i + c) + row].
+// Computes: the CPU half of core/resample.h: source rows summed into lines, lines summed into pixels. The values of
+//           ROWS rows lie together in lines: lines[ROWS * (3 * i + c) + row].
 // Threads:  one thread per tile: vectors of values, then PIXELS pixels of ROWS rows.
 // Reference: core/resample.h.
 // Tests:    tests/properties/test_sampling.py.
@@ -97,7 +97,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     }
 }
 
-// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at column `begin`; the fill colour for
+// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at column `begin`; the fill color for
 // an empty span. All other spans have `count` terms.
 template <int terms = 1>
 DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,

@@ -203,7 +203,7 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
 
 void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
           int64_t count, double low, double span, double* out) {
-    constexpr int GROUP = 16;  // samples whose counters the compiler vectorises
+    constexpr int GROUP = 16;  // samples whose counters the compiler vectorizes
     for (int64_t begin = 0; begin < n; begin += GROUP) {
         const int group = int(n - begin < GROUP ? n - begin : GROUP);
         uint32 index_low[GROUP] = {}, index_high[GROUP] = {}, words[4][GROUP];

@@ -121,7 +121,7 @@ DEVICE bool only_rounds(const Sample& sample) {
            (sample.clamp < 0.0f || sample.clamp >= 255.0f);
 }
 
-// Stores packed values of neighbouring pixels, if only rounding remains. Returns whether it did.
+// Stores packed values of neighboring pixels, if only rounding remains. Returns whether it did.
 DEVICE bool store_values(const Sample& sample, const float* values, int y, int x, int pixels) {
     if (!only_rounds(sample)) return false;
     uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);

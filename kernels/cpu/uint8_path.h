@@ -1,7 +1,7 @@
-// Computes: passes from uint8 to uint8 whose pixels are copied (crop, flip, pad, transpose) or medians. A program that
-//           acts on each channel alone is baked into a table of 256 entries per channel, by running it on all levels;
-//           pixels then never become floats. Rectangles are filled afterwards. Other programs run on a few pixels at a
-//           time (cpu/uint8_color.h).
+// Computes: passes from uint8 to uint8 whose pixels are copied (crop, flip, pad, transpose) or medians. A program
+//           that acts on each channel alone is baked into a table of 256 entries per channel, by running it on all
+//           levels; pixels then never become floats. Rectangles are filled afterwards. Other programs run on a few
+//           pixels at a time (cpu/uint8_color.h).
 // Threads:  one thread per output row, or per band of BAND_ROWS rows of a transposed image.
 // Reference: core/augment.h, the common path, which gives the same bits.
 // Tests:    tests/properties/test_bytes.py.
@@ -63,7 +63,7 @@ DEVICE void run_on_levels(const PassContext& pass, int op, PixelBlock& v, uint8 
     for (int c = 0; c < 3; ++c) to_bytes(v[c], bytes[c]);
 }
 
-DEVICE void run_on_colour(const PassContext& pass, int op, const float* rgb, float limit, uint8* out) {
+DEVICE void run_on_color(const PassContext& pass, int op, const float* rgb, float limit, uint8* out) {
     PixelBlock v;
     uint8 bytes[3][PIXELS];
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = rgb[c];
@@ -81,8 +81,8 @@ DEVICE void bake_luts(const PassContext& pass, Program8& program) {
             program.fill_before[c] = to_uint8(sample.fill_before[c]);
         return;
     }
-    run_on_colour(pass, sample.op_begin, sample.fill_after, sample.clamp, program.fill_after);
-    run_on_colour(pass, sample.op_begin, sample.fill_before, sample.clamp, program.fill_before);
+    run_on_color(pass, sample.op_begin, sample.fill_after, sample.clamp, program.fill_after);
+    run_on_color(pass, sample.op_begin, sample.fill_before, sample.clamp, program.fill_before);
     for (int c = 0; c < 3; ++c) program.luts.from[c] = c;
     program.luts.identity = sample.op_begin == sample.op_end && sample.clamp < 0.0f;
     if (program.luts.identity) return;
@@ -115,13 +115,13 @@ DEVICE void write_run(const PassContext& pass, const Program8& program, int y, i
                       int count, uint8* out) {
     const Sample& sample = pass.sample;
     const int distinct = step == 0 ? 1 : count, left = step < 0 ? column - (count - 1) : column;
-    const int chunk = sample.neighbourhood == MEDIAN ? MAX_MEDIANS : distinct;
+    const int chunk = sample.neighborhood == MEDIAN ? MAX_MEDIANS : distinct;
     for (int i = 0; i < distinct; i += chunk) {
         const int pixels = min(chunk, distinct - i), at = step < 0 ? distinct - i - pixels : i;
         uint8 buffer[3 * MAX_MEDIANS];
         uint8* const to = out + 3 * int64(at);
         const uint8* from = row_of<uint8>(sample, row) + 3 * int64(left + i - sample.x.held_low);
-        if (sample.neighbourhood == MEDIAN) {
+        if (sample.neighborhood == MEDIAN) {
             uint8* const medians = step < 0 || 3 * pixels < lanes_in<uint8> ? buffer : to;
             medians_of_row(sample, row, left + i, pixels, medians);
             from = medians;
@@ -199,7 +199,7 @@ DEVICE void fill_rectangle(const Sample& sample, const Op& op, const uint8* rgb,
 // --- passes ----------------------------------------------------------------------------------------------------------
 
 DEVICE bool copies_uint8(const Sample& sample) {
-    return sample.source_type == UINT8 && (only_copies(sample) || sample.neighbourhood == MEDIAN);
+    return sample.source_type == UINT8 && (only_copies(sample) || sample.neighborhood == MEDIAN);
 }
 
 DEVICE bool is_level(float value) { return float_bits(value) == float_bits(float(to_uint8(value))); }
@@ -253,7 +253,7 @@ DEVICE bool run_uint8_path(const Block& block, const PassContext& pass, const Ti
     for (int i = sample.op_begin; i < sample.op_end && program.uses_luts; ++i) {
         if (pass.ops[i].code != ERASE) continue;
         uint8 rgb[3];
-        run_on_colour(pass, i + 1, pass.ops[i].a + 4, -1.0f, rgb);
+        run_on_color(pass, i + 1, pass.ops[i].a + 4, -1.0f, rgb);
         for_each_band([&](const Tile& band) { fill_rectangle(sample, pass.ops[i], rgb, band); });
     }
     return true;

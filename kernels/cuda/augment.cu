@@ -8,7 +8,7 @@ namespace cuaug {
 
 KERNEL augment(const Sample* samples,  // [N]
                const Op* ops,          // [*] of all samples
-               const float* tables,    // [T, C, 256], then filters, fields and quantisation steps
+               const float* tables,    // [T, C, 256], then filters, fields and quantization steps
                int64* statistics,      // [*] words of all passes, 0 at first
                int tile_rows, int tile_columns) {
     extern __shared__ __align__(16) float scratch[];

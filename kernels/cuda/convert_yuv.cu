@@ -1,7 +1,7 @@
-// Computes: RGB pixels of the parts of video frames that clips need. `augment` and `resample` read them then.
-//           Loaders of images neither compile nor load it.
-// Threads:  grid (frames, up to 65,535 rows): a block converts rows of one frame, a thread every blockDim.x-th pixel of
-//           a row.
+// Computes: RGB pixels of the parts of video frames that clips need. `augment` and `resample` read them then. Loaders
+//           of images neither compile nor load it.
+// Threads:  grid (frames, up to 65,535 rows): a block converts rows of one frame, a thread every blockDim.x-th pixel
+//           of a row.
 // Reference: core/yuv.h.
 // Tests:    tests/kernels/test_convert_yuv.py.
 namespace cuaug {

@@ -1,5 +1,5 @@
-// Computes: nothing: the CPU's faster paths (cpu/fast_paths.h, cpu/jpeg_pixels.h), which CUDA does not have. Each returns
-//           that it did no work.
+// Computes: nothing: the CPU's faster paths (cpu/fast_paths.h, cpu/jpeg_pixels.h), which CUDA does not have. Each
+//           returns that it did no work.
 // Threads:  a thread has one pixel, so whole rows are no faster.
 // Reference: core/augment.h, core/jpeg_compression.h.
 // Tests:    tests/kernels/test_scratch.py.

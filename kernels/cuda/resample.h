@@ -1,7 +1,7 @@
-// Computes: the CUDA half of core/resample.h: source rows summed into lines, lines summed into pixels.
-//           Lines lie one after the other, each from a multiple of four floats on: lines[row][3 * i + c] is channel c
-//           of source column columns.first + i.
-// Threads:  WIDE neighbouring values of one line per thread, then one output column of ROWS rows.
+// Computes: the CUDA half of core/resample.h: source rows summed into lines, lines summed into pixels. Lines lie one
+//           after the other, each from a multiple of four floats on: lines[row][3 * i + c] is channel c of source
+//           column columns.first + i.
+// Threads:  WIDE neighboring values of one line per thread, then one output column of ROWS rows.
 // Reference: core/resample.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
@@ -96,7 +96,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     }
 }
 
-// v[row][c][0] = the sum over a column's span of channel c of line `row`; the fill colour for an empty span.
+// v[row][c][0] = the sum over a column's span of channel c of line `row`; the fill color for an empty span.
 DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int, const float* lines,
                         Span columns, int, PixelBlock* v) {
     const Span span = *spans;

@@ -11,7 +11,7 @@ DEVICE void store_as(const Sample& sample, const PixelBlock* v, int y, int x, in
     const int channels = sample.target_channels;
     const int64 height = sample.y.out, width = sample.x.out;
     const bool planar = sample.target_layout == CHW;
-    // Bytes between neighbouring pixels, and between the channels of one.
+    // Bytes between neighboring pixels, and between the channels of one.
     const int64 stride = int64(sizeof(Out)) * (planar ? 1 : channels);
     const int64 plane = int64(sizeof(Out)) * (planar ? height * width : 1);
     const int64 down = stride * (sample.transposed ? 1 : width), across = stride * (sample.transposed ? height : 1);

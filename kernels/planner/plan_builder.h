@@ -1,8 +1,8 @@
-// Computes: changes to the rows of a plan, such as crop, resize, warp and append. A sample whose current pass
-//   cannot take in the change starts a new pass, whose source is the image so far.
-// Threads: the caller's alone.
+// Computes: changes to the rows of a plan, such as crop, resize, warp and append. A sample whose current pass cannot
+//           take in the change starts a new pass, whose source is the image so far.
+// Threads:  the caller's alone.
 // Reference: kernels/plan.h (fields of a row), planner/geometry.h (arithmetic along an axis), cuaug/plan/pass_table.py.
-// Tests: tests/transforms, tests/properties; the structure's size: tests/kernels/test_layout.py.
+// Tests:    tests/transforms, tests/properties; the structure's size: tests/kernels/test_layout.py.
 #pragma once
 #include "planner/geometry.h"
 
@@ -179,7 +179,7 @@ inline int64 resize(const Selection& chosen, const int64* height, const int64* w
         }
         resize(down(row), height[i]);
         resize(across(row), width[i]);
-        if (is_exact) take_centre(row.y), take_centre(row.x);
+        if (is_exact) take_center(row.y), take_center(row.x);
         row.border_before = row.border_after;
         memcpy(row.fill_before, row.fill_after, sizeof row.fill_before);
         row.filter = filter, row.antialias = antialias, row.clamp = clamp;
@@ -320,7 +320,7 @@ inline int64 finish(const PassTable& plan, int64 passes, int type, int layout, i
             if (pass == plan.pass[k])
                 row.target_type = type, row.target_layout = layout, row.target_channels = channels;
         }
-        if (row.neighbourhood == NONE)
+        if (row.neighborhood == NONE)
             for (Axis* axis : {&row.y, &row.x}) axis->taps = taps(*axis, row);
     }
     return place_statistics(rows, passes, n);

@@ -107,6 +107,19 @@ def test_only_the_contract_branches_on_the_build():
             assert folders <= {"", "core"}, path
 
 
+KERNELS = [path for path in sorted((ROOT / "kernels").glob("*/*.*")) if path.suffix in (".h", ".cpp", ".cu")]
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_kernel_file_opens_with_four_labelled_lines(path):
+    """Continuation lines are indented; files are named as they are."""
+    head = re.match(r"(//.*\n)+", path.read_text())[0].partition("//\n")[0]
+    labels = [line.split(":")[0] for line in head.splitlines() if not line.startswith("//           ")]
+    assert labels == ["// Computes", "// Threads", "// Reference", "// Tests"]
+    for name in re.findall(r"\b(?:core|cpu|cuaug|cuda|jpeg|planner|tests)/[\w/]+\.(?:py|h|cu|cpp)\b", head):
+        assert (ROOT / name).is_file() or (ROOT / "kernels" / name).is_file(), name
+
+
 def test_every_promise_and_every_trap_has_its_tests():
     *promises, others = re.split(r"^## ", (ROOT / "docs" / "promises.md").read_text(), flags=re.MULTILINE)[1:]
     assert len(promises) == 10

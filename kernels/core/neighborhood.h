@@ -1,6 +1,6 @@
 // Computes: the source pixels of passes that filter, or copy, without resampling. core/stencil.h, core/median.h and
-//           core/jpeg_compression.h have the filters; separable convolution is a resampling with its own weights.
-//           An output index shows one pixel of the window (plan.h): crops, flips and pads after the filter choose it.
+//           core/jpeg_compression.h have the filters; separable convolution is a resampling with its own weights. An
+//           output index shows one pixel of the window (plan.h): crops, flips and pads after the filter choose it.
 // Threads:  one pixel block per thread.
 // Reference: plan.h.
 // Tests:    tests/properties/test_filters.py, tests/properties/test_bytes.py.
@@ -18,7 +18,7 @@ DEVICE int window_index(const Sample& sample, const Axis& axis, int o) {
 
 // Pixels to either side that a filter reads: the padding of the window.
 DEVICE int filter_radius(const Sample& sample, const Axis& axis) {
-    return sample.neighbourhood == NONE ? 0 : axis.inner_low - axis.low;
+    return sample.neighborhood == NONE ? 0 : axis.inner_low - axis.low;
 }
 
 // Whether the output shows the window in source order, without borders.
@@ -26,7 +26,7 @@ DEVICE bool is_unflipped(const Axis& axis) {
     return axis.step == 1 && axis.start >= axis.seen_low && axis.start + axis.out <= axis.seen_high;
 }
 
-// The source pixels of PIXELS neighbouring pixels of output row y from column x on.
+// The source pixels of PIXELS neighboring pixels of output row y from column x on.
 struct SourcePixels {
     int row, pixels;
     int column[PIXELS];  // unset on the CPU for interior pixels, and for contiguous ones of JPEG
@@ -48,7 +48,7 @@ DEVICE SourcePixels source_pixels(const Sample& sample, int y, int x, int pixels
     const int across = max(filter_radius(sample, sample.x), sample.frame);
     at.interior = at.contiguous && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
                   at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
-    if (PIXELS > 1 && (at.interior || (at.contiguous && sample.neighbourhood == JPEG))) return at;
+    if (PIXELS > 1 && (at.interior || (at.contiguous && sample.neighborhood == JPEG))) return at;
     if (at.contiguous) {
         FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : FILL_AFTER;
     } else {
