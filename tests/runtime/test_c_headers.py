@@ -61,5 +61,5 @@ def test_results_and_arguments():
 def test_every_exported_function_is_declared():
     texts = [path.read_text() for path in KERNEL_DIRECTORY.glob("**/*.[ch]*")]
     names = {name for text in texts for name in parse_functions(text)}
-    assert len(names) == sum(text.count("\nEXPORT ") for text in texts) > 80
+    assert len(names) == sum(text.count("\nEXPORT ") for text in texts) > 70
     assert all(getattr(library, name).argtypes is not None for name in names)
