@@ -124,7 +124,8 @@ OpCode = _make_enum("OpCode", [operation.name for operation in POINT_OPERATIONS]
 
 _AXIS, _GRID = read_struct("plan.h", "Axis"), read_struct("plan.h", "Grid")
 AXIS, GRID = np.dtype(_AXIS), np.dtype(_GRID)
-SAMPLE = np.dtype(read_struct("plan.h", "Sample", _AXIS, _GRID))
+_PARTS = (*(read_struct("plan.h", name) for name in ("Source", "Target", "Padding", "Field")), _AXIS)
+SAMPLE = np.dtype(read_struct("plan.h", "Sample", *_PARTS, read_struct("plan.h", "Statistic", _GRID)))
 OP, YUV_IMAGE = np.dtype(read_struct("plan.h", "Op")), np.dtype(read_struct("plan.h", "YuvImage"))
 
 # NumPy copies rows of a structured type field by field, but opaque rows as bytes: ten times as fast. It also creates

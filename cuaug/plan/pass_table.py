@@ -32,7 +32,7 @@ _MEASURES = np.array([operations.MEASURES.get(code, 0) for code in OpCode], dtyp
 _NEW_ROW = np.zeros(1, dtype=SAMPLE)
 _NEW_ROW["clamp"] = -1.0
 _NEW_ROW["active"] = 1
-_NEW_ROW["target_type"], _NEW_ROW["target_layout"], _NEW_ROW["target_channels"] = Type.FLOAT32, Layout.HWC, 3
+_NEW_ROW["target"] = 0, Type.FLOAT32, Layout.HWC, 3, 0
 _CONSTANTS = address(_NEW_ROW), address(_KINDS), address(_MEASURES)
 
 _Y_OFFSET = SAMPLE.fields["y"][1]  # type: ignore[index]

@@ -42,7 +42,7 @@ DEVICE CellPosition cell_position(int at, int size, int count) {
 }
 
 DEVICE CellRange cell_range(const Sample& sample, const Tile& tile) {
-    const Grid& grid = sample.measured_grid;
+    const Grid& grid = sample.measured.grid;
     const Place first = place_of(sample, tile.y, tile.x);
     const Place last = place_of(sample, tile.y + tile.rows - 1, tile.x + tile.columns - 1);
     const int row = cell_position(first.y, grid.height, grid.rows).low;
@@ -78,7 +78,7 @@ DEVICE void make_clahe_tables(const Block& block, const Sample& sample, const Ti
     const CellRange cells = cell_range(sample, tile);
     if (block.thread == 0) *reinterpret_cast<CellRange*>(scratch) = cells;
     scratch += CELL_RANGE_FLOATS;
-    const Grid& grid = sample.measured_grid;
+    const Grid& grid = sample.measured.grid;
     const int chunks = cells.rows * cells.columns * 3 * CHUNKS, area = grid.height * grid.width, max_count = int(limit);
     const uint32* const first = counts + (int64(cells.row) * grid.columns + cells.column) * COUNTS;
     uint8* tables = reinterpret_cast<uint8*>(scratch);
@@ -140,7 +140,7 @@ DEVICE void cell_positions(int at, int step, int size, int first, int count, int
 }
 
 DEVICE void clahe(const Op& op, const Sample& sample, const float* scratch, Place at, PixelBlock& v) {
-    const Grid& grid = sample.measured_grid;
+    const Grid& grid = sample.measured.grid;
     const CellRange& cells = *reinterpret_cast<const CellRange*>(scratch);
     int y[PIXELS], x[PIXELS];
     float below[PIXELS], right[PIXELS];

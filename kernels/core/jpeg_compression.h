@@ -72,7 +72,7 @@ DEVICE void jpeg_block(const Sample& sample, const Plane* planes, const SourcePi
     for (int p = 0; p < PIXELS; ++p) {
         const int x = at.column[p] - sample.x.inner_low;
         if (at.row == FILL_AFTER || at.column[p] == FILL_AFTER) {
-            for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
+            for (int c = 0; c < 3; ++c) v[c][p] = sample.after.fill[c];
             continue;
         }
         const int luma = *sample_at(planes[0], y, x);

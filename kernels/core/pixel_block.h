@@ -73,22 +73,23 @@ DEVICE bool resized_indices(const Sample& sample, const Axis& axis, int first, i
     const int begin = axis.start + axis.step * first, last = begin + axis.step * (pixels - 1);
     FOR_PIXELS(p) r[p] = begin + axis.step * min(p, pixels - 1);
     if (min(begin, last) >= axis.seen_low && max(begin, last) < axis.seen_high) return true;
-    FOR_PIXELS(p) r[p] = border_index(r[p], axis.seen_low, axis.seen_high, sample.border_after);
+    FOR_PIXELS(p) r[p] = border_index(r[p], axis.seen_low, axis.seen_high, sample.after.border);
     return false;
 }
 
 // The address of source row `y` (an inner index); its first pixel is column x.held_low.
 template <class T>
 DEVICE const T* row_of(const Sample& sample, int y) {
-    return reinterpret_cast<const T*>(sample.source + uint64(int64(y - sample.y.held_low) * sample.pitch));
+    return reinterpret_cast<const T*>(sample.source.address +
+                                      uint64(int64(y - sample.y.held_low) * sample.source.pitch));
 }
 
 // One source value, inside the image or on its border.
 template <class T>
 DEVICE float load_bordered(const Sample& sample, int y, int x, int channel) {
-    y = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.border_before);
-    x = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
+    y = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.before.border);
+    x = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.before.border);
     const bool inside = y != -1 && x != -1;
     return inside ? float(row_of<T>(sample, y)[int64(x - sample.x.held_low) * 3 + channel])
-                  : sample.fill_before[channel];
+                  : sample.before.fill[channel];
 }

@@ -42,7 +42,7 @@ DEVICE Span span_union(const Axis& axis, int begin, const Span* spans, int count
 }
 
 DEVICE void fill_block(const Sample& sample, PixelBlock& v) {
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.after.fill[c];
 }
 
 // sum(rows, height, weights, inside, columns, lines) is sum_rows for the source type. finish(y, x, rows, pixels, v)

@@ -123,7 +123,7 @@ DEVICE void tabulate_spans(const Block& block, const Sample& sample, const Axis&
                            int count, Span* spans, float* weights) {
     for (int i = block.thread; i < count; i += block.threads) {
         const int r =
-            border_index(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high, sample.border_after);
+            border_index(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high, sample.after.border);
         float* w = weights + int64(i) * axis.taps;
         const double center = axis.offset + (r + 0.5) * axis.scale;
         if (r == -1)

@@ -61,17 +61,17 @@ DEVICE bool only_copies(const Sample& sample) {
 
 DEVICE int sampling_of(const Sample& sample) {
     if (sample.neighborhood > SEPARABLE) return COPY;
-    if (sample.warped) return sample.field_rows > 0 ? DISPLACE : WARP;
+    if (sample.warped) return sample.field.rows > 0 ? DISPLACE : WARP;
     return only_copies(sample) ? COPY : RESAMPLE;
 }
 
 // The signature of one sample's pass.
 DEVICE uint64 signature_of(const Sample& sample, const Op* ops) {
-    uint64 signature = bit<SourceTypes>(sample.source_type) | bit<TargetTypes>(sample.target_type) |
+    uint64 signature = bit<SourceTypes>(sample.source.type) | bit<TargetTypes>(sample.target.type) |
                        bit<Filters>(sample.filter) | bit<Antialiases>(sample.antialias != 0) |
-                       bit<Borders>(sample.border_before) | bit<Borders>(sample.border_after) |
+                       bit<Borders>(sample.before.border) | bit<Borders>(sample.after.border) |
                        bit<Neighborhoods>(sample.neighborhood) | bit<Samplings>(sampling_of(sample)) |
-                       bit<Measures>(sample.measure) | bit<PriorMeasures>(sample.measured);
+                       bit<Measures>(sample.measure.kind) | bit<PriorMeasures>(sample.measured.kind);
     for (int i = sample.op_begin; i < sample.op_end; ++i) signature |= bit<Operations>(ops[i].code);
     return signature;
 }

@@ -13,8 +13,11 @@
 
 // Words of 64 bits that a pass measures.
 DEVICE int measured_words(const Sample& sample) {
-    const int cells = sample.measure == CELL_HISTOGRAMS ? sample.grid.rows * sample.grid.columns : 1;
-    return sample.measure >= HISTOGRAM ? cells * COUNTS / 2 : sample.measure == RANGE ? 3 : sample.measure;
+    const int cells =
+        sample.measure.kind == CELL_HISTOGRAMS ? sample.measure.grid.rows * sample.measure.grid.columns : 1;
+    return sample.measure.kind >= HISTOGRAM ? cells * COUNTS / 2
+           : sample.measure.kind == RANGE   ? 3
+                                            : sample.measure.kind;
 }
 
 // The statistics that a tile reads and writes.
@@ -54,7 +57,7 @@ DEVICE float from_ordered_int(int order) { return bits_to_float(uint32(order ^ (
 // 2^30 limits the effect of values far outside the range. AVX2 cannot convert floats to 64-bit integers, so 32 bits
 // come first.
 DEVICE void add_gray(const Sample& sample, const PixelBlock& v, int count, PartialStats& stats) {
-    const float scale = sample.measure_scale, limit = 1073741824.0f;
+    const float scale = sample.measure.scale, limit = 1073741824.0f;
     float levels[PIXELS] CACHE_ALIGNED;
     for (int p = 0; p < PIXELS; p += VEC_LANES) {
         const Vec<float> r = load_vec(&v[0][p]), g = load_vec(&v[1][p]);
@@ -71,7 +74,7 @@ DEVICE void add_gray(const Sample& sample, const PixelBlock& v, int count, Parti
 
 // Ranges of levels use rounded levels: a flat image that a resize changed by 1e-5 stays flat.
 DEVICE void update_range(const Sample& sample, const PixelBlock& v, int count, PartialStats& stats) {
-    const bool whole = sample.measure_scale > 0.0f;
+    const bool whole = sample.measure.scale > 0.0f;
     for (int c = 0; c < 3; ++c)
         for (int p = 0; p < count; ++p) {
             const float value = whole ? floor(v[c][p] + 0.5f) : v[c][p];
@@ -83,7 +86,7 @@ DEVICE void update_range(const Sample& sample, const PixelBlock& v, int count, P
 DEVICE void count_levels(const Sample& sample, const PixelBlock& v, int count, uint32* counts) {
     int levels[3][PIXELS];
     for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < PIXELS; ++p) levels[c][p] = 256 * c + to_level(v[c][p], sample.measure_scale);
+        for (int p = 0; p < PIXELS; ++p) levels[c][p] = 256 * c + to_level(v[c][p], sample.measure.scale);
     // Channels alternate, so an increment does not wait for the last one.
     for (int p = 0; p < count; ++p)
         for (int c = 0; c < 3; ++c) increment(&counts[levels[c][p]]);
@@ -91,9 +94,9 @@ DEVICE void count_levels(const Sample& sample, const PixelBlock& v, int count, u
 
 DEVICE void measure(const Sample& sample, const Statistics& statistics, const PixelBlock& v, int count,
                     PartialStats& stats) {
-    if (is<Measures>(sample.measure, GRAY_SUM)) add_gray(sample, v, count, stats);
-    if (is<Measures>(sample.measure, RANGE)) update_range(sample, v, count, stats);
-    if (is<Measures>(sample.measure, HISTOGRAM)) count_levels(sample, v, count, statistics.counts);
+    if (is<Measures>(sample.measure.kind, GRAY_SUM)) add_gray(sample, v, count, stats);
+    if (is<Measures>(sample.measure.kind, RANGE)) update_range(sample, v, count, stats);
+    if (is<Measures>(sample.measure.kind, HISTOGRAM)) count_levels(sample, v, count, statistics.counts);
 }
 
 // --- using -----------------------------------------------------------------------------------------------------------
@@ -142,22 +145,22 @@ DEVICE void equalize(const Block& block, const uint32* counts, const uint32* sum
 // Prepares the statistics of a tile. memory: the statistics of all samples and passes.
 DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, const Op* ops, int64* memory,
                                    const Tile& tile, float* scratch) {
-    Statistics statistics = {memory + sample.measured_at, memory + sample.measure_at, scratch,
+    Statistics statistics = {memory + sample.measured.at, memory + sample.measure.at, scratch,
                              reinterpret_cast<uint32*>(scratch)};
     const uint32* counts = reinterpret_cast<const uint32*>(statistics.before);
-    if (is<PriorMeasures>(sample.measured, HISTOGRAM)) {
+    if (is<PriorMeasures>(sample.measured.kind, HISTOGRAM)) {
         uint32* sums = reinterpret_cast<uint32*>(scratch + COUNTS);
         sum_chunks(block, counts, sums);
         block.sync();
         equalize(block, counts, sums, scratch);
         statistics.counts += EQUALIZE_FLOATS;
     }
-    if (is<PriorMeasures>(sample.measured, CELL_HISTOGRAMS)) {
+    if (is<PriorMeasures>(sample.measured.kind, CELL_HISTOGRAMS)) {
         const Op& op = ops[sample.op_begin];  // the operation that needs them
         make_clahe_tables(block, sample, tile, counts, op.a[2], op.a[3], scratch);
         statistics.counts += clahe_floats(SCRATCH, sample, tile.rows, tile.columns);
     }
-    if (is<Measures>(sample.measure, HISTOGRAM))
+    if (is<Measures>(sample.measure.kind, HISTOGRAM))
         for (int i = block.thread; i < COUNTS; i += block.threads) statistics.counts[i] = 0;
     if (statistics_floats(SCRATCH, sample, tile.rows, tile.columns) > 0) block.sync();
     return statistics;
@@ -167,18 +170,18 @@ DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, con
 DEVICE void end_statistics(const Block& block, const Sample& sample, const Statistics& statistics,
                            const PartialStats& stats, const Tile& tile) {
     uint32* words = reinterpret_cast<uint32*>(statistics.into);
-    if (is<Measures>(sample.measure, GRAY_SUM)) {
+    if (is<Measures>(sample.measure.kind, GRAY_SUM)) {
         block_sum(statistics.into, stats.gray);
-    } else if (is<Measures>(sample.measure, RANGE)) {
+    } else if (is<Measures>(sample.measure.kind, RANGE)) {
         for (int c = 0; c < 3; ++c) {
             block_max(&words[c], uint32(stats.maximum[c]) ^ 0x80000000u);
             block_max(&words[3 + c], uint32(stats.negated_maximum[c]) ^ 0x80000000u);
         }
-    } else if (is<Measures>(sample.measure, HISTOGRAM)) {
+    } else if (is<Measures>(sample.measure.kind, HISTOGRAM)) {
         block.sync();
         for (int i = block.thread; i < COUNTS; i += block.threads)
             if (statistics.counts[i] > 0) atomic_add(&words[i], statistics.counts[i]);
-    } else if (is<Measures>(sample.measure, CELL_HISTOGRAMS)) {
+    } else if (is<Measures>(sample.measure.kind, CELL_HISTOGRAMS)) {
         block.sync();
         count_cell_histograms(block, sample, tile, words);
     }

@@ -23,7 +23,7 @@ DEVICE void sum_taps(const T* values, int64 pitch, const float* taps, int count,
 template <class T>
 DEVICE void interior_stencil(const Sample& sample, const float* taps, const SourcePixels& at, PixelBlock& v) {
     const T* pixel = leftmost<T>(sample, at);
-    const int64 pitch = sample.pitch / int64(sizeof(T));
+    const int64 pitch = sample.source.pitch / int64(sizeof(T));
     const int n = PIXELS == 1 ? 3 : 3 * at.pixels;  // a constant index keeps `sum` in registers on CUDA
     float sum[3 * PIXELS] CACHE_ALIGNED;
     constexpr int wide = 3 * LANES;
@@ -58,7 +58,7 @@ DEVICE void stencil_block(const Sample& sample, const float* tables, const Sourc
         for (int c = 0; c < 3; ++c) {
             float sum = 0.0f;
             if (filled)
-                sum = sample.fill_after[c];
+                sum = sample.after.fill[c];
             else if (kept)
                 sum = load_bordered<T>(sample, row, column, c);
             else

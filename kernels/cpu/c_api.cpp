@@ -52,7 +52,7 @@ extern "C" {
 
 // Runs all passes of one sample. Returns 0, or 1 when memory ran out.
 // rows: address of this sample's row of the first pass, in [passes, samples] rows
-// statistics: memory that measure_at and measured_at index; null: the thread's own
+// statistics: memory that measure.at and measured.at index; null: the thread's own
 // source: address of pixel (y, x) of the image; pitch: bytes per row
 // target: address of the finished image
 // tile_rows, tile_columns: 0 for one tile

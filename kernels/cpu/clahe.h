@@ -37,7 +37,7 @@ DEVICE void count_pixels(const Grid& grid, int width, int x, int pixels, const u
 template <class T>
 DEVICE void count_rows(const Block& block, const Sample& sample, const Tile& tile, const void* image, int64 pitch,
                        uint32* counts) {
-    const Grid& grid = sample.grid;
+    const Grid& grid = sample.measure.grid;
     const Place first = place_of(sample, tile.y, tile.x);
     const int height = sample.transposed ? sample.x.out : sample.y.out;
     const int width = sample.transposed ? sample.y.out : sample.x.out;
@@ -48,7 +48,7 @@ DEVICE void count_rows(const Block& block, const Sample& sample, const Tile& til
         const T* values = reinterpret_cast<const T*>(static_cast<const uint8*>(image) + (first.y + i) * pitch);
         for (int x = first.x; x < first.x + columns; x += MAX_COUNTED) {
             const int pixels = min(MAX_COUNTED, first.x + columns - x);
-            const uint8* levels = levels_of(values + 3 * int64(x), 3 * pixels, sample.measure_scale, buffer);
+            const uint8* levels = levels_of(values + 3 * int64(x), 3 * pixels, sample.measure.scale, buffer);
             for (int y = first.y + i; y < grid.rows * grid.height; y = next_mirrored(y, height))
                 count_pixels(grid, width, x, pixels, levels, counts + int64(y / grid.height) * grid.columns * COUNTS);
         }
@@ -61,10 +61,10 @@ DEVICE const uint8* copied_source(const Sample& sample);
 // C, 256]
 DEVICE void count_cell_histograms(const Block& block, const Sample& sample, const Tile& tile, uint32* counts) {
     const int64 width = sample.transposed ? sample.y.out : sample.x.out;
-    const void* const target = reinterpret_cast<const void*>(sample.target);
-    if (sample.target == 0)
-        count_rows<uint8>(block, sample, tile, copied_source(sample), sample.pitch, counts);
-    else if (sample.target_type == UINT8)
+    const void* const target = reinterpret_cast<const void*>(sample.target.address);
+    if (sample.target.address == 0)
+        count_rows<uint8>(block, sample, tile, copied_source(sample), sample.source.pitch, counts);
+    else if (sample.target.type == UINT8)
         count_rows<uint8>(block, sample, tile, target, 3 * width, counts);
     else
         count_rows<float>(block, sample, tile, target, 3 * width * int64(sizeof(float)), counts);

@@ -7,14 +7,14 @@
 #include "core/neighborhood.h"
 #include "core/statistics.h"
 
-// In place of a source index: the pixel is fill_before. No real index is near it.
+// In place of a source index: the pixel is before.fill. No real index is near it.
 constexpr int FILL_BEFORE = -(1 << 29);
 
 // The source index in memory that output index o shows, or FILL_AFTER, or FILL_BEFORE.
 DEVICE int source_index(const Sample& sample, const Axis& axis, int o) {
     const int at = window_index(sample, axis, o);
     if (at == FILL_AFTER) return FILL_AFTER;
-    const int i = border_index(at, axis.inner_low, axis.inner_high, sample.border_before);
+    const int i = border_index(at, axis.inner_low, axis.inner_high, sample.before.border);
     return i == -1 ? FILL_BEFORE : i;
 }
 

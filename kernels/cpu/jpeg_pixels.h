@@ -109,7 +109,7 @@ DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x
     uint8 levels[3][PIXELS], packed[3 * PIXELS];
     PixelBlock v;
     decode_row(sample, planes, at.row - sample.y.inner_low, at.left - sample.x.inner_low, levels);
-    uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
+    uint8* const target = reinterpret_cast<uint8*>(sample.target.address) + 3 * (int64(y) * sample.x.out + x);
     to_values(levels, 1.0f, v);
     store_packed(v, pixels == PIXELS ? target : packed);
     if (pixels < PIXELS) memcpy(target, packed, 3 * size_t(pixels));

@@ -189,7 +189,7 @@ DEVICE bool median_rows(const Block& block, const Sample& sample, const Tile& ti
         for (int j = 0; j < tile.columns; j += together) {
             const int pixels = min(together, tile.columns - j);
             float medians[3 * together] CACHE_ALIGNED;
-            if (sample.source_type == UINT8)
+            if (sample.source.type == UINT8)
                 float_medians_of_row<uint8>(sample, row, left + j, pixels, medians);
             else
                 medians_of_row(sample, row, left + j, pixels, medians);
@@ -210,6 +210,6 @@ DEVICE void median_block(const Sample& sample, const SourcePixels& at, PixelBloc
     for (int p = 0; p < PIXELS; ++p) {
         const bool filled = at.row == FILL_AFTER || at.column[p] == FILL_AFTER;
         if (!filled) medians_of_row(sample, at.row, at.column[p], 1, medians);
-        for (int c = 0; c < 3; ++c) v[c][p] = filled ? sample.fill_after[c] : float(medians[c]);
+        for (int c = 0; c < 3; ++c) v[c][p] = filled ? sample.after.fill[c] : float(medians[c]);
     }
 }

@@ -22,7 +22,7 @@ DEVICE Span filter_span_of(const Sample& sample, const Axis& axis) {
 // out = `pixels` pixels of source row y from column x on, inside or on the border.
 template <class T>
 DEVICE void load_line(const Sample& sample, int y, int x, int pixels, float* out) {
-    const int row = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.border_before), last = x + pixels;
+    const int row = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.before.border), last = x + pixels;
     const int begin = row == -1 ? last : min(max(x, sample.x.inner_low), last);
     const int end = max(begin, min(last, sample.x.inner_high));
     for (int i = 0; i < 3 * (begin - x); ++i) out[i] = load_bordered<T>(sample, y, x + i / 3, i % 3);
@@ -117,7 +117,7 @@ DEVICE bool run_sliding_window(const Block& block, const Sample& sample, const f
         return false;
     for (int x = MAX_COLUMNS * block.thread; x < tile.columns; x += MAX_COLUMNS * block.threads) {
         const int pixels = min(MAX_COLUMNS, tile.columns - x);
-        if (sample.source_type == UINT8)
+        if (sample.source.type == UINT8)
             slide_down<uint8>(sample, tables + sample.weights, tile, tile.x + x, pixels, finish);
         else
             slide_down<float>(sample, tables + sample.weights, tile, tile.x + x, pixels, finish);

@@ -7,15 +7,15 @@
 
 // Counts the pixels of a tile that this pass has stored. counts: [grid.rows, grid.columns, C, 256]
 DEVICE void count_cell_histograms(const Block& block, const Sample& sample, const Tile& tile, uint32* counts) {
-    const Grid& grid = sample.grid;
+    const Grid& grid = sample.measure.grid;
     const int height = sample.transposed ? sample.x.out : sample.y.out;
     const int width = sample.transposed ? sample.y.out : sample.x.out;
-    const float* stored = reinterpret_cast<const float*>(sample.target);
+    const float* stored = reinterpret_cast<const float*>(sample.target.address);
     for (int i = block.thread; i < tile.rows * tile.columns; i += block.threads) {
         const Place at = place_of(sample, tile.y + i / tile.columns, tile.x + i % tile.columns);
         const float* pixel = stored + (int64(at.y) * width + at.x) * 3;
         int levels[3];
-        for (int c = 0; c < 3; ++c) levels[c] = 256 * c + to_level(pixel[c], sample.measure_scale);
+        for (int c = 0; c < 3; ++c) levels[c] = 256 * c + to_level(pixel[c], sample.measure.scale);
         for (int y = at.y; y < grid.rows * grid.height; y = next_mirrored(y, height)) {
             uint32* row = counts + int64(y / grid.height) * grid.columns * COUNTS;
             for (int x = at.x; x < grid.columns * grid.width; x = next_mirrored(x, width))

@@ -26,7 +26,7 @@ DEVICE void median_of(const Sample& sample, const SourcePixels& at, PixelBlock& 
         for (int k = 0; k < count; ++k) candidates[k] = window_value<T, size>(sample, at, j, k);
         forgetful_select<count>(candidates, count,
                                 [&](int k) { return Value(window_value<T, size>(sample, at, j, k)); });
-        const float median = filled ? sample.fill_after[j] : float(candidates[1]);
+        const float median = filled ? sample.after.fill[j] : float(candidates[1]);
         UNROLL  // not v[j]: an unknown index would put v into local memory
             for (int c = 0; c < 3; ++c) v[c][0] = c == j ? median : v[c][0];
     }

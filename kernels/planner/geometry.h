@@ -160,7 +160,7 @@ inline int taps(const Axis& axis, const Sample& sample) {
 inline Range region(const Axis& axis, const Sample& sample) {
     const bool sampled = sample.neighborhood == NONE;
     const Range visible(axis);
-    const bool reflects = shows_border(axis) && sample.border_after >= REFLECT;
+    const bool reflects = shows_border(axis) && sample.after.border >= REFLECT;
     const Range inside =
         reflects ? Range(axis.seen_low, axis.seen_high) : visible.within(axis.seen_low, axis.seen_high);
     int64 first = axis.origin + inside.low, end = axis.origin + inside.high;
@@ -171,7 +171,7 @@ inline Range region(const Axis& axis, const Sample& sample) {
         end = axis.origin + int64(std::ceil(axis.offset + double(inside.high) * axis.scale)) + margin;
     }
     first = max<int64>(first, axis.low), end = min<int64>(end, axis.high);
-    const bool mirrors = (first < axis.inner_low || end > axis.inner_high) && sample.border_before >= REFLECT;
+    const bool mirrors = (first < axis.inner_low || end > axis.inner_high) && sample.before.border >= REFLECT;
     if (mirrors) return {axis.inner_low, axis.inner_high};
     return Range(first, end).within(axis.inner_low, axis.inner_high);
 }

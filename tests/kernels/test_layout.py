@@ -17,7 +17,9 @@ from cuaug.plan.pass_table import PassTablePointers
 
 STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
 STRUCTS["YuvImage"] = layout.YUV_IMAGE
-ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
+INNER = {"Source": "source", "Target": "target", "Padding": "before", "Field": "field", "Statistic": "measure"}
+STRUCTS |= {name: layout.SAMPLE[field] for name, field in INNER.items()}
+ENUMS = (layout.Filter, layout.Measure, layout.Neighborhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
 HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
 CODES = [operation.name for operation in layout.POINT_OPERATIONS]
 

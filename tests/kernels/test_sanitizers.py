@@ -48,14 +48,14 @@ def test_the_plans_reach_every_path():
     assert set(every["neighbourhood"]) == set(Neighbourhood)
     stored = set(Filter) - {Filter.NEAREST_EXACT}  # which rows hold as NEAREST with an offset
     for passes, filters in ((every[gathers], set(WARP_FILTERS)), (every[~gathers], stored)):
-        assert set(passes["measure"]) == set(Measure)
-        assert set(passes["border_before"]) == set(passes["border_after"]) == set(Border)
+        assert set(passes["measure"]["kind"]) == set(Measure)
+        assert set(passes["before"]["border"]) == set(passes["after"]["border"]) == set(Border)
         assert set(passes["transposed"]) == {0, 1} and set(passes["filter"]) == filters
     # The first operation of a pass uses the statistics, so a gathering pass never does.
-    pairs = set(zip(every[~gathers]["measured"], every[~gathers]["measure"], strict=True))
-    assert pairs >= set(itertools.product(Measure, Measure)) and not every[gathers]["measured"].any()
+    pairs = set(zip(every[~gathers]["measured"]["kind"], every[~gathers]["measure"]["kind"], strict=True))
+    assert pairs >= set(itertools.product(Measure, Measure)) and not every[gathers]["measured"]["kind"].any()
     warped = every[every["warped"] != 0]
-    perspective, displaced = (warped["matrix"][:, 6:8] != 0).any(axis=1), warped["field_rows"] > 0
+    perspective, displaced = (warped["matrix"][:, 6:8] != 0).any(axis=1), warped["field"]["rows"] > 0
     assert {(False, False), (True, False), (False, True), (True, True)} <= set(zip(perspective, displaced, strict=True))
 
 
