@@ -47,7 +47,6 @@ enum Layout { HWC, CHW };
 struct Source {
     uint64 address;
     int64 pitch;  // bytes from one row to the next; pixels of a row are packed RGB
-    int type;     // UINT8 or FLOAT32
 };
 
 struct Target {
@@ -64,34 +63,34 @@ struct Padding {
 
 // A statistic of an image: core/statistics.h.
 struct Statistic {
-    int kind;     // a Measure
-    int at;       // its place, in words of the statistics
-    float scale;  // GRAY_SUM: gray level to the integer that is summed; RANGE: 1 rounds to levels, 0 does not;
-                  // histograms: value to level
-    Grid grid;    // CELL_HISTOGRAMS
+    int kind;   // a Measure
+    int at;     // its place, in words of the statistics
+    Grid grid;  // CELL_HISTOGRAMS
 };
 
-// A displacement field: nodes (dy, dx), in pixels, that span the resized image.
+// A displacement field: nodes (dy, dx), in pixels, from tables[at] on; 0 rows: no field.
 struct Field {
-    int at, rows, columns;  // tables[at] on; 0 rows: no field
-    int64 step[2];          // nodes per pixel, down and across, times 2^32
+    int at, rows, columns;
 };
 
+// 512 bytes: with another size, the most frequent kernel needs more than 64 registers on sm_75.
 struct Sample {
     int active;  // 0: the sample has no such pass
     int transposed;
     Source source;
     Target target;
+    int source_type;  // UINT8 or FLOAT32
+    int warped;       // 0: not; AFFINE or PERSPECTIVE
     // Resampling.
     Axis y, x;
     int filter, antialias;
     Padding before, after;  // the resize
     // Warps.
-    int warped;        // 0: not; AFFINE or PERSPECTIVE
-    double matrix[9];  // [3, 3]: (x, y, 1) of the resized image to source pixels
-    Field field;
+    double matrix[9];       // [3, 3]: (x, y, 1) of the resized image to source pixels
     int64 fixed_matrix[9];  // [3, 3]: `matrix` from (column, row, 1) of the resized image to taps: core/warp_points.h
+    int64 field_step[2];    // nodes per pixel, down and across, times 2^32: they span the resized image
     float float_matrix[8];  // fixed_matrix as floats, without its last entry
+    Field field;
     // Filters that replace resampling.
     int neighborhood;
     int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
@@ -103,6 +102,8 @@ struct Sample {
     float clamp;  // clamps sampled values to [0, clamp]; negative: no clamp
     int op_begin, op_end;
     Statistic measured, measure;  // that of the pass before, which this pass reads, and the one for the next pass
+    float measure_scale;  // GRAY_SUM: gray level to the integer that is summed; RANGE: 1 rounds to levels, 0 does not;
+                          // histograms: value to level
 };
 
 // Half the width of a filter that antialiasing does not widen, in source pixels.

@@ -97,7 +97,7 @@ def _find_runs(compiled: CompiledPlan) -> tuple[NDArray[np.int64], NDArray[np.in
 
 def _reads_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether a pass reads nothing but uint8 levels: source pixels, and fill colors of whole levels."""
-    plain = (rows["source"]["type"] == Type.UINT8) & (rows["neighborhood"] == Neighborhood.NONE)
+    plain = (rows["source_type"] == Type.UINT8) & (rows["neighborhood"] == Neighborhood.NONE)
     unscaled = (rows["warped"] == 0) & (rows["x"]["scale"] == 1.0) & (rows["y"]["scale"] == 1.0)
     unscaled &= (rows["x"]["offset"] == 0.0) & (rows["y"]["offset"] == 0.0)
     exact = plain & (unscaled | (rows["filter"] == Filter.NEAREST))

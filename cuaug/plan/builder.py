@@ -103,7 +103,7 @@ class CompiledPlan:
         rows["clamp"] = -1.0
         for field in ("op_begin", "op_end", "measure", "measured"):
             rows[field] = 0
-        rows["source"]["type"][0] = Type.UINT8
+        rows["source_type"][0] = Type.UINT8
         rows["target"]["type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
         rows["target"]["layout"], rows["target"]["channels"] = Layout.HWC, 3
         return CompiledPlan(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)

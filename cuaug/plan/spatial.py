@@ -185,5 +185,5 @@ def add_field(
     current["field"]["at"][chosen] = table.add_values(packed.reshape(len(packed), -1))
     current["field"]["rows"][chosen], current["field"]["columns"][chosen] = rows, columns
     heights, widths = table.sizes(chosen)
-    current["field"]["step"][chosen] = np.stack([(rows - 1 << 32) // heights, (columns - 1 << 32) // widths], axis=1)
+    current["field_step"][chosen] = np.stack([(rows - 1 << 32) // heights, (columns - 1 << 32) // widths], axis=1)
     return DisplacementField(np.broadcast_to(fields, (len(chosen), *fields.shape[1:])), rows, columns)

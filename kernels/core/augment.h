@@ -77,7 +77,7 @@ DEVICE void gather_tile(const Block& block, const PassContext& pass, PartialStat
         const Span rows = window_range(sample, sample.y, tile.y, tile.rows);
         const Span columns = window_range(sample, sample.x, tile.x, tile.columns);
         JpegSample* const samples = reinterpret_cast<JpegSample*>(scratch);
-        if (is<SourceTypes>(sample.source.type, UINT8))
+        if (is<SourceTypes>(sample.source_type, UINT8))
             jpeg_planes<uint8>(block, sample, pass.tables, rows, columns, samples, planes);
         else
             jpeg_planes<float>(block, sample, pass.tables, rows, columns, samples, planes);
@@ -90,7 +90,7 @@ DEVICE void gather_tile(const Block& block, const PassContext& pass, PartialStat
         const int y = tile.y + row, x = tile.x + span.first, pixels = span.count;
         if (is<Neighborhoods>(sample.neighborhood, JPEG) && store_levels(sample, planes, y, x, pixels)) continue;
         PixelBlock v;
-        if (is<SourceTypes>(sample.source.type, UINT8))
+        if (is<SourceTypes>(sample.source_type, UINT8))
             gather_block<uint8>(sample, pass.tables, planes, y, x, pixels, v);
         else
             gather_block<float>(sample, pass.tables, planes, y, x, pixels, v);
@@ -121,7 +121,7 @@ DEVICE void run_tile(const Block& block, const PassContext& pass, PartialStats& 
         return;
     }
     const auto sum = [&](const Span* rows, int height, const float* weights, bool inside, Span columns, float* lines) {
-        if (is<SourceTypes>(sample.source.type, UINT8))
+        if (is<SourceTypes>(sample.source_type, UINT8))
             sum_rows<uint8>(block, sample, rows, height, weights, inside, columns, lines);
         else
             sum_rows<float>(block, sample, rows, height, weights, inside, columns, lines);

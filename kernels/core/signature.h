@@ -67,7 +67,7 @@ DEVICE int sampling_of(const Sample& sample) {
 
 // The signature of one sample's pass.
 DEVICE uint64 signature_of(const Sample& sample, const Op* ops) {
-    uint64 signature = bit<SourceTypes>(sample.source.type) | bit<TargetTypes>(sample.target.type) |
+    uint64 signature = bit<SourceTypes>(sample.source_type) | bit<TargetTypes>(sample.target.type) |
                        bit<Filters>(sample.filter) | bit<Antialiases>(sample.antialias != 0) |
                        bit<Borders>(sample.before.border) | bit<Borders>(sample.after.border) |
                        bit<Neighborhoods>(sample.neighborhood) | bit<Samplings>(sampling_of(sample)) |

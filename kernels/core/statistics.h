@@ -57,7 +57,7 @@ DEVICE float from_ordered_int(int order) { return bits_to_float(uint32(order ^ (
 // 2^30 limits the effect of values far outside the range. AVX2 cannot convert floats to 64-bit integers, so 32 bits
 // come first.
 DEVICE void add_gray(const Sample& sample, const PixelBlock& v, int count, PartialStats& stats) {
-    const float scale = sample.measure.scale, limit = 1073741824.0f;
+    const float scale = sample.measure_scale, limit = 1073741824.0f;
     float levels[PIXELS] CACHE_ALIGNED;
     for (int p = 0; p < PIXELS; p += VEC_LANES) {
         const Vec<float> r = load_vec(&v[0][p]), g = load_vec(&v[1][p]);
@@ -74,7 +74,7 @@ DEVICE void add_gray(const Sample& sample, const PixelBlock& v, int count, Parti
 
 // Ranges of levels use rounded levels: a flat image that a resize changed by 1e-5 stays flat.
 DEVICE void update_range(const Sample& sample, const PixelBlock& v, int count, PartialStats& stats) {
-    const bool whole = sample.measure.scale > 0.0f;
+    const bool whole = sample.measure_scale > 0.0f;
     for (int c = 0; c < 3; ++c)
         for (int p = 0; p < count; ++p) {
             const float value = whole ? floor(v[c][p] + 0.5f) : v[c][p];
@@ -86,7 +86,7 @@ DEVICE void update_range(const Sample& sample, const PixelBlock& v, int count, P
 DEVICE void count_levels(const Sample& sample, const PixelBlock& v, int count, uint32* counts) {
     int levels[3][PIXELS];
     for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < PIXELS; ++p) levels[c][p] = 256 * c + to_level(v[c][p], sample.measure.scale);
+        for (int p = 0; p < PIXELS; ++p) levels[c][p] = 256 * c + to_level(v[c][p], sample.measure_scale);
     // Channels alternate, so an increment does not wait for the last one.
     for (int p = 0; p < count; ++p)
         for (int c = 0; c < 3; ++c) increment(&counts[levels[c][p]]);

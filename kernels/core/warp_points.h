@@ -83,8 +83,8 @@ DEVICE float between(float a, float b, float c, float d, float s, float t) {
 // The field's displacements of points of row y, bilinear between its nodes, which span the image from corner to corner.
 DEVICE void displace(const Sample& sample, const float* tables, int y, const Columns& columns, Moves& moves) {
     // The center of pixel i lies (i + 0.5) * field_step from the first node.
-    const uint64 row = uint64(sample.field.step[0]) * uint32(y) + uint64(sample.field.step[0]) / 2;
-    const int64 line[3] = {sample.field.step[1], 0, sample.field.step[1] / 2};
+    const uint64 row = uint64(sample.field_step[0]) * uint32(y) + uint64(sample.field_step[0]) / 2;
+    const int64 line[3] = {sample.field_step[1], 0, sample.field_step[1] / 2};
     const float t = to_fraction(uint32(row));
     FixedPoint at;
     evaluate(line, y, columns, at);

@@ -48,7 +48,7 @@ DEVICE void count_rows(const Block& block, const Sample& sample, const Tile& til
         const T* values = reinterpret_cast<const T*>(static_cast<const uint8*>(image) + (first.y + i) * pitch);
         for (int x = first.x; x < first.x + columns; x += MAX_COUNTED) {
             const int pixels = min(MAX_COUNTED, first.x + columns - x);
-            const uint8* levels = levels_of(values + 3 * int64(x), 3 * pixels, sample.measure.scale, buffer);
+            const uint8* levels = levels_of(values + 3 * int64(x), 3 * pixels, sample.measure_scale, buffer);
             for (int y = first.y + i; y < grid.rows * grid.height; y = next_mirrored(y, height))
                 count_pixels(grid, width, x, pixels, levels, counts + int64(y / grid.height) * grid.columns * COUNTS);
         }

@@ -189,7 +189,7 @@ DEVICE bool median_rows(const Block& block, const Sample& sample, const Tile& ti
         for (int j = 0; j < tile.columns; j += together) {
             const int pixels = min(together, tile.columns - j);
             float medians[3 * together] CACHE_ALIGNED;
-            if (sample.source.type == UINT8)
+            if (sample.source_type == UINT8)
                 float_medians_of_row<uint8>(sample, row, left + j, pixels, medians);
             else
                 medians_of_row(sample, row, left + j, pixels, medians);

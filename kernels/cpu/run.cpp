@@ -147,12 +147,11 @@ Source choose_output(Sample& sample, Buffer& buffer, int64_t max_floats) {
     sample.target.type = levels ? UINT8 : FLOAT32;
     if (levels)
         if (const uint8* in_source = copied_source(sample))
-            return {uint64(reinterpret_cast<uintptr_t>(in_source)), sample.source.pitch, UINT8};
+            return {uint64(reinterpret_cast<uintptr_t>(in_source)), sample.source.pitch};
     const size_t pixels = size_t(sample.y.out) * sample.x.out, bytes = 3 * pixels * (levels ? 1 : sizeof(float));
     if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float), max_floats))
         sample.target.address = uint64(reinterpret_cast<uintptr_t>(buffer.data));
-    return {sample.target.address, int64(bytes) / (sample.transposed ? sample.x.out : sample.y.out),
-            sample.target.type};
+    return {sample.target.address, int64(bytes) / (sample.transposed ? sample.x.out : sample.y.out)};
 }
 
 }  // namespace
@@ -166,18 +165,20 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
     for (int pass = 0; pass < passes; ++pass) max_words = max(max_words, measured_words(first[pass * samples]));
     if (!statistics && !counted.hold(4 * size_t(max_words), max_floats)) return 1;
     int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
-    Source source = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, first->source.type};
+    Source source = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch};
+    int type = first->source_type;
     int unused = 0;  // the intermediate image that no pass reads
     for (int pass = 0; pass < passes; ++pass) {
         Sample sample = first[pass * samples];
         const bool is_last = pass + 1 == passes || !first[(pass + 1) * samples].active;
-        sample.source = source;
+        sample.source = source, sample.source_type = type;
         if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
         if (is_last) {
             sample.target.address = uint64(reinterpret_cast<uintptr_t>(target));
             sample.target.streaming_stores = streaming_stores(sample, samples);
         } else {
             source = choose_output(sample, intermediate[unused], max_floats);
+            type = sample.target.type;
             if (source.address == 0) return 1;
             if (sample.target.address == source.address) unused = 1 - unused;
         }

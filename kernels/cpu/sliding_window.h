@@ -117,7 +117,7 @@ DEVICE bool run_sliding_window(const Block& block, const Sample& sample, const f
         return false;
     for (int x = MAX_COLUMNS * block.thread; x < tile.columns; x += MAX_COLUMNS * block.threads) {
         const int pixels = min(MAX_COLUMNS, tile.columns - x);
-        if (sample.source.type == UINT8)
+        if (sample.source_type == UINT8)
             slide_down<uint8>(sample, tables + sample.weights, tile, tile.x + x, pixels, finish);
         else
             slide_down<float>(sample, tables + sample.weights, tile, tile.x + x, pixels, finish);

@@ -199,7 +199,7 @@ DEVICE void fill_rectangle(const Sample& sample, const Op& op, const uint8* rgb,
 // --- passes ----------------------------------------------------------------------------------------------------------
 
 DEVICE bool copies_uint8(const Sample& sample) {
-    return sample.source.type == UINT8 && (only_copies(sample) || sample.neighborhood == MEDIAN);
+    return sample.source_type == UINT8 && (only_copies(sample) || sample.neighborhood == MEDIAN);
 }
 
 DEVICE bool is_level(float value) { return float_bits(value) == float_bits(float(to_uint8(value))); }
@@ -213,7 +213,7 @@ DEVICE bool fills_with_levels(const Sample& sample) {
 // Whether all values of a pass stay uint8 levels.
 DEVICE bool keeps_uint8(const Sample& sample) {
     return copies_uint8(sample) && sample.op_begin == sample.op_end &&
-           (sample.measure.kind != CELL_HISTOGRAMS || sample.measure.scale == 1.0f) &&
+           (sample.measure.kind != CELL_HISTOGRAMS || sample.measure_scale == 1.0f) &&
            (sample.clamp < 0.0f || sample.clamp >= 255.0f) && fills_with_levels(sample);
 }
 

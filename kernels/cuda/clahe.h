@@ -15,7 +15,7 @@ DEVICE void count_cell_histograms(const Block& block, const Sample& sample, cons
         const Place at = place_of(sample, tile.y + i / tile.columns, tile.x + i % tile.columns);
         const float* pixel = stored + (int64(at.y) * width + at.x) * 3;
         int levels[3];
-        for (int c = 0; c < 3; ++c) levels[c] = 256 * c + to_level(pixel[c], sample.measure.scale);
+        for (int c = 0; c < 3; ++c) levels[c] = 256 * c + to_level(pixel[c], sample.measure_scale);
         for (int y = at.y; y < grid.rows * grid.height; y = next_mirrored(y, height)) {
             uint32* row = counts + int64(y / grid.height) * grid.columns * COUNTS;
             for (int x = at.x; x < grid.columns * grid.width; x = next_mirrored(x, width))

@@ -40,7 +40,7 @@ struct Selection {
 // Copies a row in pieces of vector instructions. For a whole row GCC emits `rep movsq`, whose start-up takes as long as
 // this copy.
 inline void copy(Sample& to, const Sample& from) {
-    constexpr int piece = 48;
+    constexpr int piece = 128;
     static_assert(sizeof(Sample) % piece == 0, "a row is whole pieces");
     for (size_t at = 0; at < sizeof(Sample); at += piece)
         memcpy(reinterpret_cast<char*>(&to) + at, reinterpret_cast<const char*>(&from) + at, piece);
@@ -52,7 +52,7 @@ inline void begin(const PassTable& plan, int64 k, int64 height, int64 width, int
     copy(row, *plan.initial);
     begin(row.y, height);
     begin(row.x, width);
-    row.source.type = source_type;
+    row.source_type = source_type;
     row.source.pitch = width * (source_type == UINT8 ? 3 : 12);
     plan.is_resampled[k] = false;
     plan.ops[k] = NO_OPS;
@@ -269,7 +269,7 @@ inline int64 append(const Selection& chosen, const Op* given, int64 count, doubl
             Sample& row = chosen.row(i);
             if (measure == GRAY_SUM) result[i].a[1] = float(step / double(int64(down(row).out) * across(row).out));
             if (measure == CELL_HISTOGRAMS) lay_grid(row, result[i]);
-            row.measure.kind = measure, row.measure.scale = float(scale[measure]);
+            row.measure.kind = measure, row.measure_scale = float(scale[measure]);
         }
     const int64 started = begin_passes(chosen, [&](int64 i) { return measure_of(i) ? 0 : -1; });
     if (started == NEEDS_ROOM) return started;

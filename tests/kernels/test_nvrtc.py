@@ -208,7 +208,7 @@ PROBE = """namespace cuaug {
 KERNEL probe(const Sample* samples, const float* tables, float* out) {
     PixelBlock v;
     const Sample& sample = samples[blockIdx.z];
-    if (sample.source.type == UINT8)
+    if (sample.source_type == UINT8)
         warp_block<uint8>(sample, tables, blockIdx.y, threadIdx.x, 1, v);
     else
         warp_block<float>(sample, tables, blockIdx.y, threadIdx.x, 1, v);
