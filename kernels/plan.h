@@ -73,7 +73,6 @@ struct Field {
     int at, rows, columns;
 };
 
-// 512 bytes: with another size, the most frequent kernel needs more than 64 registers on sm_75.
 struct Sample {
     int active;  // 0: the sample has no such pass
     int transposed;
@@ -105,6 +104,8 @@ struct Sample {
     float measure_scale;  // GRAY_SUM: gray level to the integer that is summed; RANGE: 1 rounds to levels, 0 does not;
                           // histograms: value to level
 };
+
+static_assert(sizeof(Sample) == 512, "with another size, cuda/resample.cu needs more than 64 registers on sm_75");
 
 // Half the width of a filter that antialiasing does not widen, in source pixels.
 DEVICE double support_of(int filter) {
