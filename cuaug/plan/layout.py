@@ -30,7 +30,7 @@ __all__ = [
     "Filter",
     "Layout",
     "Measure",
-    "Neighbourhood",
+    "Neighborhood",
     "OpCode",
     "PointOperation",
     "Type",
@@ -68,7 +68,7 @@ class Border(IntEnum):
     WRAP = 4
 
 
-class Neighbourhood(IntEnum):
+class Neighborhood(IntEnum):
     NONE = 0
     SEPARABLE = 1
     STENCIL = 2

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan.layout import Border, Neighbourhood
+from cuaug.plan.layout import Border, Neighborhood
 from cuaug.plan.pass_table import POINTWISE, POSITIONAL, Indices, PassTable
 
 __all__ = [
@@ -150,7 +150,7 @@ def pad(table: PassTable, chosen: Indices, sides: Indices, border: Border, fill:
         table.begin_pass(chosen[op_kind == POINTWISE], "point operations come before a border of constant color")
     if border == Border.WRAP:
         # A tile of a JPEG pass has room for neighboring blocks only, not for blocks of the opposite edge.
-        is_jpeg = current["neighbourhood"][chosen] == Neighbourhood.JPEG
+        is_jpeg = current["neighborhood"][chosen] == Neighborhood.JPEG
         table.begin_pass(chosen[is_jpeg], "a border that wraps comes after a JPEG")
     padded, has_source = table.padding_visible(chosen)
     same = (current["after"]["border"][chosen] == border) & (border <= Border.EDGE)
