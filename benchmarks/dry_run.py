@@ -27,7 +27,7 @@ from tests.support.fake_gpu import BANNER, install
 def kernel_for_chain(key: tuple[int, int]) -> Any:
     """A full kernel, instead of compiling one for a device and a signature."""
     device_index, signature = key
-    return getattr(kernels(device_index), specialize.macros(signature)[1])
+    return getattr(kernels(device_index), specialize.build_of(signature)[0])
 
 
 def main() -> None:

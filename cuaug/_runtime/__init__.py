@@ -1,6 +1,7 @@
 """The process and the machine: compiled library, forks, memory, CPU limits, ranks.
 
 arguments.py        checks of arguments: each raises an error that names the argument
+c_headers.py        functions and structs of the kernel sources, as ctypes types
 cpus.py             CPUs and memory that this process may use; the CPUs of worker threads; threads outside a loader
 disk.py             everything that cuaug writes to disk: indexes, caches, compiled kernels, shards
 extras.py           imports of optional libraries: cuaug's extras

@@ -296,12 +296,12 @@ class CudaExecutor:
         if skip is not None:
             rows["active"][:, skip] = 0
         if pitches is not None:
-            rows["pitch"][0] = pitches
+            rows["source"]["pitch"][0] = pitches
         if target_addresses is None:
             step = target.stride(0) * target.element_size()
             offsets = np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
             target_addresses = np.uint64(target.data_ptr()) + offsets
-        rows["source"][0], rows["target"] = sources, target_addresses
+        rows["source"]["address"][0], rows["target"]["address"] = sources, target_addresses
         chunks = _place_intermediates(rows, frames, workspace, device)
         launches = [self._plan_launches(rows, device, chunk, specializer) for chunk in chunks]
         conversions = [_plan_conversion(frames, chunk, rows.shape[1]) for chunk in chunks]
@@ -400,8 +400,9 @@ def _place_intermediates(
     addresses = np.concatenate([offsets for offsets, _ in places], axis=1) + memory
     if len(frames):
         frames["target"] += addresses[0, ::repeat]
-        rows["source"][0] += np.repeat(np.where(frames["rows"] > 0, addresses[0, ::repeat], 0), repeat)
+        rows["source"]["address"][0] += np.repeat(np.where(frames["rows"] > 0, addresses[0, ::repeat], 0), repeat)
         sizes, addresses = sizes[1:], addresses[1:]
     continues = sizes > 0
-    rows["target"][:-1][continues] = rows["source"][1:][continues] = addresses[continues]
+    rows["target"]["address"][:-1][continues] = addresses[continues]
+    rows["source"]["address"][1:][continues] = addresses[continues]
     return chunks

@@ -43,6 +43,8 @@ __all__ = [
 
 __all__ += ["write_cached"]
 
+# Registers of a thread with which a program for everything spills none.
+_REGISTERS = {"augment": 128, "convert_yuv": 64, "decode_jpeg": 128, "resample": 80}
 _HEADERS = ("*.h", "ops.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_BYTES = 1 << 28  # limit for a file of machine code; usual: 1 MB
@@ -90,13 +92,13 @@ def options(target: str, defines: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def register_limits(defines: Sequence[str]) -> list[int]:
+def register_limits(program: str, defines: Sequence[str]) -> list[int]:
     """Limits for the registers of a thread; the first that spills none to memory is taken.
 
     Four blocks of 128 threads fit on a multiprocessor of every architecture with 128 registers, six with 80, eight with
-    64. The kernels for everything spill some with fewer than 128.
+    64.
     """
-    return [64, 80, 128] if defines else [128]
+    return [64, 80, 128] if defines else [_REGISTERS[program]]
 
 
 def sources(program: str = "augment") -> tuple[str, dict[str, str]]:
@@ -106,42 +108,42 @@ def sources(program: str = "augment") -> tuple[str, dict[str, str]]:
     return (KERNEL_DIRECTORY / "cuda" / f"{program}.cu").read_text(), headers
 
 
-def compile(arch: int | str, defines: Sequence[str] = (), program: str = "augment") -> tuple[bytes, str]:
+def compile(arch: int | str, program: str = "augment", defines: Sequence[str] = ()) -> tuple[bytes, str]:
     """Machine code (a cubin) or PTX for compute capability `arch`, and the compiler's log.
 
     Args:
-        defines: macros of kernels/cuda/augment.cu and kernels/core/signature.h.
-        program: of kernels/cuda/.
+        program: kernels/cuda/<program>.cu.
+        defines: macros of kernels/core/signature.h.
 
     Raises:
         DeviceError: as of `code_target`, or the kernels do not compile.
     """
     nvrtc, target = _nvrtc(), code_target(arch)
     try:
-        return compile_program(nvrtc, *sources(program), options(target, defines), register_limits(defines))
+        return compile_program(nvrtc, *sources(program), options(target, defines), register_limits(program, defines))
     except RuntimeError as error:
         raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}") from error
 
 
-def cached(arch: int | str, defines: Sequence[str] = (), program: str = "augment") -> bytes:
+def cached(arch: int | str, program: str = "augment", defines: Sequence[str] = ()) -> bytes:
     """The code of `compile`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
 
     Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
     sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
     have written is not loaded (cuaug/_runtime/disk.py).
     """
-    code = read_cached(arch, defines, program)
+    code = read_cached(arch, program, defines)
     if code is None:
-        code, _ = compile(arch, defines, program)
-        write_cached(arch, defines, code, program)
+        code, _ = compile(arch, program, defines)
+        write_cached(arch, program, defines, code)
     return code
 
 
-def read_cached(arch: int | str, defines: Sequence[str], program: str = "augment") -> bytes | None:
+def read_cached(arch: int | str, program: str, defines: Sequence[str]) -> bytes | None:
     """The code of `compile` from the disk; None if it is not there."""
     try:
         with cache_directory(make=False) as directory:
-            kept = directory.read(_file_name(arch, defines, program), limit=_MAX_BYTES)
+            kept = directory.read(_file_name(arch, program, defines), limit=_MAX_BYTES)
         code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
         return code if hashlib.sha256(code).digest() == digest else None
     except UntrustedError as error:  # nothing else would reveal foreign machine code
@@ -151,21 +153,21 @@ def read_cached(arch: int | str, defines: Sequence[str], program: str = "augment
     return None
 
 
-def write_cached(arch: int | str, defines: Sequence[str], code: bytes, program: str = "augment") -> None:
+def write_cached(arch: int | str, program: str, defines: Sequence[str], code: bytes) -> None:
     """Keeps the code of `compile` for `read_cached`."""
     with (  # without a writable, trusted disk every process compiles
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
-        directory.atomic_write(_file_name(arch, defines, program), mode=0o644) as file,
+        directory.atomic_write(_file_name(arch, program, defines), mode=0o644) as file,
     ):
         file.write(code + hashlib.sha256(code).digest())
 
 
-def _file_name(arch: int | str, defines: Sequence[str], program: str) -> str:
+def _file_name(arch: int | str, program: str, defines: Sequence[str]) -> str:
     text, headers = sources(program)
     target = code_target(arch)
     version = ".".join(map(str, _nvrtc().getVersion()))
-    limits = map(str, register_limits(defines))
+    limits = map(str, register_limits(program, defines))
     recipe = "\0".join([text, *headers.values(), *options(target, defines), *limits, version])
     suffix = "cubin" if target.startswith("sm_") else "ptx"
     return f"{program}-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
@@ -189,7 +191,7 @@ __all__ += ["shared_memory_limit"]
 
 
 class Kernels(NamedTuple):
-    """The entry points of kernels/cuda/augment.cu, which documents them."""
+    """The entry points of kernels/cuda/augment.cu and resample.cu, which document them."""
 
     augment: Any
     resample: Any
@@ -204,12 +206,10 @@ class JpegKernels(NamedTuple):
     color_jpeg: Any
 
 
-# By device index and first name. Entries are never replaced: unloading a module would unload kernels that are still
+# By device index and program. Entries are never replaced: unloading a module would unload kernels that are still
 # queued.
 _loaded: dict[tuple[int, str], list[Any]] = {}
 _loaded_lock = fork_safe_lock()
-
-_CONVERT_ONLY = ("CUAUG_ONLY_CONVERT_YUV",)
 
 
 def kernels(device_index: int) -> Kernels:
@@ -218,12 +218,12 @@ def kernels(device_index: int) -> Kernels:
     Raises:
         DeviceError: CuPy or NVRTC is missing, or the kernels do not compile or load there.
     """
-    return Kernels(*_load_once(device_index, "augment", Kernels._fields))
+    return Kernels(*(_load_once(device_index, name, [name])[0] for name in Kernels._fields))
 
 
 def convert_kernel(device_index: int) -> Any:
-    """`convert_yuv` (kernels/cuda/convert_yuv.h), which only clips need. As `kernels`, also in its errors."""
-    (function,) = _load_once(device_index, "augment", ("convert_yuv",), _CONVERT_ONLY)
+    """`convert_yuv` (kernels/cuda/convert_yuv.cu), which only clips need. As `kernels`, also in its errors."""
+    (function,) = _load_once(device_index, "convert_yuv", ["convert_yuv"])
     return function
 
 
@@ -232,17 +232,17 @@ def jpeg_kernels(device_index: int) -> JpegKernels:
     return JpegKernels(*_load_once(device_index, "decode_jpeg", JpegKernels._fields))
 
 
-def _load_once(device_index: int, program: str, names: Sequence[str], defines: Sequence[str] = ()) -> list[Any]:
+def _load_once(device_index: int, program: str, names: Sequence[str]) -> list[Any]:
     with _loaded_lock:
-        if (functions := _loaded.get((device_index, names[0]))) is None:
+        if (functions := _loaded.get((device_index, program))) is None:
             try:
                 major, minor = torch.cuda.get_device_capability(device_index)
-                functions = load_functions(cached(f"{major}{minor}", defines, program), names, device_index)
+                functions = load_functions(cached(f"{major}{minor}", program), names, device_index)
             except DeviceError:
                 raise
             except (RuntimeError, OSError) as error:  # torch's, CuPy's, or no temporary file
                 raise DeviceError(f"the kernels do not load on CUDA device {device_index}: {error}") from error
-            _loaded[device_index, names[0]] = functions
+            _loaded[device_index, program] = functions
         return functions
 
 

@@ -4,7 +4,7 @@ The kernel that runs everything needs 127 registers per thread, one for RandomRe
 fewer, so more blocks run at once. The signature of a launch (kernels/core/signature.h) is the set of values that its
 samples' fields take. A `Specializer` unites the signatures of each pass over the batches. Once the union has not grown
 for `STABLE_SAMPLES` samples, a kernel is compiled for it. Until it is ready, and for a launch with other values, the
-kernels of `kernel_loading.kernels` run.
+kernels of `nvrtc.kernels` run.
 
 A process of its own compiles, and `choose` polls it. A thread would not do: with NVRTC 12.9, 6 of 11 interpreters that
 exited while a thread compiled crashed.
@@ -29,7 +29,7 @@ from cuaug.devices import nvrtc, nvrtc_program
 from cuaug.devices.nvrtc import load_functions
 from cuaug.errors import DeviceError
 
-__all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "macros"]
+__all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "build_of"]
 
 log = logging.getLogger("cuaug")
 
@@ -93,10 +93,10 @@ class _Pass:
         return None if signature & ~self._compiled else self._function
 
 
-def macros(signature: int) -> tuple[list[str], str]:
-    """The macros of a build for a signature, and its entry point."""
-    entry = "resample" if library.cuaug_is_resample_signature(signature) else "augment"
-    return [f"CUAUG_SIGNATURE={signature:#x}ull", f"CUAUG_ONLY_{entry.upper()}"], entry
+def build_of(signature: int) -> tuple[str, list[str]]:
+    """The program for a signature, whose entry point has its name, and the macros of the build."""
+    program = "resample" if library.cuaug_is_resample_signature(signature) else "augment"
+    return program, [f"CUAUG_SIGNATURE={signature:#x}ull"]
 
 
 class _Compilation:
@@ -168,16 +168,17 @@ def _advance(key: _Key) -> None:
             return
         _running = None
         _code[finished.key] = code
-        nvrtc.write_cached(_architecture(finished.key), macros(finished.key[1])[0], code)
-    defines, entry = macros(key[1])
+        nvrtc.write_cached(_architecture(finished.key), *build_of(finished.key[1]), code)
+    program, defines = build_of(key[1])
     arch = _architecture(key)
-    if key not in _code and (cached := nvrtc.read_cached(arch, defines)) is not None:
+    if key not in _code and (cached := nvrtc.read_cached(arch, program, defines)) is not None:
         _code[key] = cached
     if key in _code:
-        (_functions[key],) = load_functions(_code.pop(key), [entry], key[0])
+        (_functions[key],) = load_functions(_code.pop(key), [program], key[0])
         return
     options = nvrtc.options(nvrtc.code_target(arch), defines)
-    request = nvrtc_program.make_request(*nvrtc.sources(), options, nvrtc.register_limits(defines))
+    limits = nvrtc.register_limits(program, defines)
+    request = nvrtc_program.make_request(*nvrtc.sources(program), options, limits)
     _running = _Compilation(key, request)
 
 

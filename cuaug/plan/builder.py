@@ -38,7 +38,7 @@ from cuaug.plan import filter_passes, operations, spatial
 from cuaug.plan import regions as geometry
 from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
 from cuaug.plan.channels import group_operations, group_size, is_rgb_or_gray
-from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighbourhood, Type
+from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighborhood, Type
 from cuaug.plan.pass_table import Indices
 from cuaug.plan.spatial import DisplacementField
 from cuaug.plan.state import PlanState
@@ -98,14 +98,14 @@ class CompiledPlan:
         for first in (0, 3):
             rows["fixed_matrix"][..., first : first + 3] += np.rint(half).astype(np.int64)
             rows["float_matrix"][..., first : first + 3] += (half * 2.0**-32).astype(np.float32)
-        rows["filter"], rows["antialias"], rows["neighbourhood"] = Filter.NEAREST, 0, Neighbourhood.NONE
-        rows["fill_before"] = rows["fill_after"] = 0.0
+        rows["filter"], rows["antialias"], rows["neighborhood"] = Filter.NEAREST, 0, Neighborhood.NONE
+        rows["before"]["fill"] = rows["after"]["fill"] = 0.0
         rows["clamp"] = -1.0
         for field in ("op_begin", "op_end", "measure", "measured"):
             rows[field] = 0
         rows["source_type"][0] = Type.UINT8
-        rows["target_type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
-        rows["target_layout"], rows["target_channels"] = Layout.HWC, 3
+        rows["target"]["type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
+        rows["target"]["layout"], rows["target"]["channels"] = Layout.HWC, 3
         return CompiledPlan(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
 
 

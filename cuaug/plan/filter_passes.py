@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan.layout import Border, Neighbourhood
+from cuaug.plan.layout import Border, Neighborhood
 from cuaug.plan.pass_table import Indices, PassTable
 from cuaug.plan.regions import pack_taps
 
@@ -56,7 +56,7 @@ def convolve(table: PassTable, chosen: Indices, down: ArrayLike, across: ArrayLi
             raise TransformError(f"{name} must be (K,) or (N, K) weights, K odd, not {np.shape(values)}")
         kernels.append(np.broadcast_to(kernel, (len(table), kernel.shape[1]))[chosen])
     reach_down, reach_across = (kernel.shape[1] // 2 for kernel in kernels)
-    _set_filter(table, chosen, Neighbourhood.SEPARABLE, reach_down, reach_across, border)
+    _set_filter(table, chosen, Neighborhood.SEPARABLE, reach_down, reach_across, border)
     table.current["weights"][chosen] = table.add_values(np.concatenate(kernels, axis=1))
 
 
@@ -67,7 +67,7 @@ def stencil(table: PassTable, chosen: Indices, taps: ArrayLike, frame: int, clam
         raise TransformError(f"taps must be (K, 3) or (N, K, 3), (dy, dx, weight) each, not {rows.shape}")
     rows = table.rows_of("taps", rows, chosen) if rows.ndim == 3 else rows[None]
     rows, count, reach = pack_taps(rows)
-    _set_filter(table, chosen, Neighbourhood.STENCIL, reach[0], reach[1], border)
+    _set_filter(table, chosen, Neighborhood.STENCIL, reach[0], reach[1], border)
     current = table.current
     current["weights"][chosen] = table.add_values(rows.reshape(len(rows), 3 * rows.shape[1]))
     current["extent"][chosen], current["frame"][chosen], current["clamp"][chosen] = count, frame, clamp
@@ -78,7 +78,7 @@ def median(table: PassTable, chosen: Indices, size: ArrayLike) -> None:
     (sizes,) = table.per_sample(chosen, size)
     if not np.isin(sizes, MEDIAN_SIZES).all():
         raise TransformError(f"a median's size must be one of {MEDIAN_SIZES}, not {np.unique(sizes).tolist()}")
-    _set_filter(table, chosen, Neighbourhood.MEDIAN, sizes // 2, sizes // 2, Border.EDGE)
+    _set_filter(table, chosen, Neighborhood.MEDIAN, sizes // 2, sizes // 2, Border.EDGE)
     table.current["extent"][chosen] = sizes
 
 
@@ -87,7 +87,7 @@ def jpeg(table: PassTable, chosen: Indices, quality: ArrayLike, level: float) ->
     (qualities,) = table.per_sample(chosen, quality)
     if ((qualities < 1) | (qualities > 100)).any():
         raise TransformError(f"quality must be 1 to 100, not {np.unique(qualities).tolist()}")
-    _set_filter(table, chosen, Neighbourhood.JPEG, 0, 0, Border.CONSTANT)
+    _set_filter(table, chosen, Neighborhood.JPEG, 0, 0, Border.CONSTANT)
     current = table.current
     current["weights"][chosen] = table.add_values(quantization_tables(qualities).reshape(len(chosen), 128))
     current["level"][chosen] = level
@@ -95,11 +95,11 @@ def jpeg(table: PassTable, chosen: Indices, quality: ArrayLike, level: float) ->
 
 
 def _set_filter(
-    table: PassTable, chosen: Indices, kind: Neighbourhood, down: ArrayLike, across: ArrayLike, border: Border
+    table: PassTable, chosen: Indices, kind: Neighborhood, down: ArrayLike, across: ArrayLike, border: Border
 ) -> None:
     """Makes the current pass a filter, or begins one unless it is a plain crop."""
     reach = np.empty((2, len(chosen)), dtype=np.int64)
     reach[0], reach[1] = down, across
     table.change(_WHOLE_IMAGE, library.cuaug_set_filter, chosen, address(reach))
     index = table.index(chosen)
-    table.current["neighbourhood"][index], table.current["border_before"][index] = kind, border
+    table.current["neighborhood"][index], table.current["before"]["border"][index] = kind, border

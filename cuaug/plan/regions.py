@@ -166,7 +166,7 @@ def _warped_regions(rows: NDArray[Any]) -> Indices:
     points = np.einsum("nij,kjn->nki", matrix, corners)
     depth = points[..., 2]
     # A horizon in the image, a displacement field or a border that leads back inside can reach every pixel.
-    whole = (depth <= 0).any(axis=1) | (rows["field_rows"] > 0) | (rows["border_before"] > Border.EDGE)
+    whole = (depth <= 0).any(axis=1) | (rows["field"]["rows"] > 0) | (rows["before"]["border"] > Border.EDGE)
     with np.errstate(divide="ignore", invalid="ignore"):
         points = points[..., :2] / depth[..., None]
     points = np.nan_to_num(np.clip(points, -1e9, 1e9))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan.layout import Border, Neighbourhood
+from cuaug.plan.layout import Border, Neighborhood
 from cuaug.plan.pass_table import POINTWISE, POSITIONAL, Indices, PassTable
 
 __all__ = [
@@ -150,15 +150,15 @@ def pad(table: PassTable, chosen: Indices, sides: Indices, border: Border, fill:
         table.begin_pass(chosen[op_kind == POINTWISE], "point operations come before a border of constant color")
     if border == Border.WRAP:
         # A tile of a JPEG pass has room for neighboring blocks only, not for blocks of the opposite edge.
-        is_jpeg = current["neighbourhood"][chosen] == Neighbourhood.JPEG
+        is_jpeg = current["neighborhood"][chosen] == Neighborhood.JPEG
         table.begin_pass(chosen[is_jpeg], "a border that wraps comes after a JPEG")
     padded, has_source = table.padding_visible(chosen)
-    same = (current["border_after"][chosen] == border) & (border <= Border.EDGE)
-    same &= (border == Border.EDGE) | (current["fill_after"][chosen] == color).all(axis=1)
+    same = (current["after"]["border"][chosen] == border) & (border <= Border.EDGE)
+    same &= (border == Border.EDGE) | (current["after"]["fill"][chosen] == color).all(axis=1)
     table.begin_pass(chosen[padded & ~(same & has_source)], "a border of another kind comes after the first")
 
     index = table.index(chosen)
-    current["border_after"][index], current["fill_after"][index] = border, color
+    current["after"]["border"][index], current["after"]["fill"][index] = border, color
     if not table.change((), library.cuaug_pad, chosen, address(sides)):
         raise TransformError(f"padding by up to {sides.max()}: an image cannot reach beyond {MAX_SIDE} pixels")
 
@@ -182,8 +182,8 @@ def add_field(
         packed = np.broadcast_to(fields, (len(chosen), *fields.shape[1:])).reshape(len(chosen), -1, 2)
         packed = np.take_along_axis(packed, place[:, :, None], axis=1)
     current = table.current
-    current["field"][chosen] = table.add_values(packed.reshape(len(packed), -1))
-    current["field_rows"][chosen], current["field_columns"][chosen] = rows, columns
+    current["field"]["at"][chosen] = table.add_values(packed.reshape(len(packed), -1))
+    current["field"]["rows"][chosen], current["field"]["columns"][chosen] = rows, columns
     heights, widths = table.sizes(chosen)
     current["field_step"][chosen] = np.stack([(rows - 1 << 32) // heights, (columns - 1 << 32) // widths], axis=1)
     return DisplacementField(np.broadcast_to(fields, (len(chosen), *fields.shape[1:])), rows, columns)

@@ -5,7 +5,7 @@
 // Reference: minimax polynomials fitted for this file.
 // Tests:    tests/properties/test_color.py and test_noise.py against NumPy in double precision.
 #pragma once
-#include "core/simd.h"
+#include "simd.h"
 
 // log2(x) of a positive, normal x: the exponent plus 2 / ln 2 * artanh(s), s = (m - 1) / (m + 1), for the mantissa m in
 // [sqrt(1/2), sqrt(2)]. Adding bits(1) - bits(sqrt(1/2)) to x moves m to [1, 2).

@@ -96,12 +96,28 @@ def test_the_map_has_everything():
         assert name.startswith("__") or name in tree, f"docs/design.md, The map: {name}"
 
 
-def test_core_kernels_branch_on_the_build_at_most_once():
-    """That branch includes the half for CUDA or for the CPU, which lies in cuda/ or cpu/."""
-    kernels = ROOT / "kernels"
-    branches = {path.relative_to(kernels): path.read_text().count("__CUDACC__") for path in kernels.glob("**/*.h")}
-    assert max(count for path, count in branches.items() if path.parent.name == "core") == 1
-    assert not any(count for path, count in branches.items() if path.parent.name in ("cpu", "cuda", "jpeg", "planner"))
+def test_only_the_contract_branches_on_the_build():
+    """core/ includes the contract and itself; each build's entry points include its half, and core/."""
+    texts = {path.relative_to(ROOT / "kernels"): path.read_text() for path in (ROOT / "kernels").glob("**/*.h")}
+    branches = {str(path) for path, text in texts.items() if "__CUDACC__" in text}
+    assert branches == {"platform.h", "simd.h"}
+    for path, text in texts.items():
+        if path.parent.name == "core":
+            folders = {name.rpartition("/")[0] for name in re.findall(r'#include [<"](.*)[>"]', text)}
+            assert folders <= {"", "core"}, path
+
+
+KERNELS = [path for path in sorted((ROOT / "kernels").glob("*/*.*")) if path.suffix in (".h", ".cpp", ".cu")]
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_kernel_file_opens_with_four_labeled_lines(path):
+    """Continuation lines are indented; files are named as they are."""
+    head = re.match(r"(//.*\n)+", path.read_text())[0].partition("//\n")[0]
+    labels = [line.split(":")[0] for line in head.splitlines() if not line.startswith("//           ")]
+    assert labels == ["// Computes", "// Threads", "// Reference", "// Tests"]
+    for name in re.findall(r"\b(?:core|cpu|cuaug|cuda|jpeg|planner|tests)/[\w/]+\.(?:py|h|cu|cpp)\b", head):
+        assert (ROOT / name).is_file() or (ROOT / "kernels" / name).is_file(), name
 
 
 def test_every_promise_and_every_trap_has_its_tests():

@@ -52,7 +52,7 @@ def chains(draw, h, w):
 
 def by_floats(plan, image):
     tables = plan.compile(Type.UINT8, Layout.CHW)
-    tables.rows["fill_before"] = 0.25  # no pass reads it: that would need a resize
+    tables.rows["before"]["fill"] = 0.25  # no pass reads it: that would need a resize
     (h,), (w,) = tables.sizes()
     out = np.empty((3, h, w), np.uint8)
     CpuExecutor(tables).run(0, image, out.ctypes.data)

@@ -134,18 +134,21 @@ class FakeKernel:
         rows = np.frombuffer(memory, dtype=SAMPLE)
         assert shared_mem >= tiles.scratch_bytes(rows, int(high), int(wide)).max()
         active = rows[rows["active"] != 0]
-        for address in (int(rows_at), *active["source"].tolist()):
+        for address in (int(rows_at), *active["source"]["address"].tolist()):
             driver().check_order(address, queue, "a launch")
         queue.work.append("launch")
-        for address in (*active["source"].tolist(), *active["target"].tolist()):
+        for address in (*active["source"]["address"].tolist(), *active["target"]["address"].tolist()):
             driver().use(address, queue)
         for i, row in enumerate(rows):
             if not row["active"]:
                 continue
-            assert statistics_at or not (row["measure"] or row["measured"])
+            assert statistics_at or not (row["measure"]["kind"] or row["measured"]["kind"])
             assert grid[0] * high >= row["y"]["out"] and grid[1] * wide >= row["x"]["out"]
             tables = int(rows_at) + i * SAMPLE.itemsize, 1, 1, int(ops_at), int(luts_at), int(statistics_at)
-            source, target = (int(row["source"]), int(row["pitch"]), 0, 0), int(row["target"])
+            source, target = (
+                (int(row["source"]["address"]), int(row["source"]["pitch"]), 0, 0),
+                int(row["target"]["address"]),
+            )
             assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
 
 
@@ -352,10 +355,8 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(kernel_loading, "_loaded", {})
     for name in ("_functions", "_code"):
         replace(specialize, name, {})
-    replace(nvrtc, "cached", lambda arch, defines=(), program="": MACHINE_CODE)
-    replace(
-        nvrtc, "read_cached", lambda arch, defines, program="": MACHINE_CODE
-    )  # kernels for chains are compiled already
+    replace(nvrtc, "cached", lambda arch, program="", defines=(): MACHINE_CODE)
+    replace(nvrtc, "read_cached", lambda arch, program, defines: MACHINE_CODE)  # of chains, too
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()

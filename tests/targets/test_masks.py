@@ -11,7 +11,7 @@ from cuaug import TransformError
 from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.targets import Targets
 from tests.support.run_plans import assert_same, plan_for, run_one
-from tests.support.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
+from tests.support.strategies import NEIGHBORHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
 from tests.support.targets.ramps import curvature, moves, ramp
 
 sides = st.integers(1, 50)
@@ -85,7 +85,7 @@ def test_shrinking_by_four_shows_the_center_pixel():
 @given(st.data())
 def test_pixel_operations_leave_masks_alone(data):
     h, w = data.draw(sides), data.draw(sides)
-    names = (*POINTWISE, *POSITIONAL, *NEIGHBOURHOODS)
+    names = (*POINTWISE, *POSITIONAL, *NEIGHBORHOODS)
     chain = [data.draw(steps(data.draw(st.sampled_from(names)), h, w))[0] for _ in range(data.draw(st.integers(1, 4)))]
     mask = np.random.default_rng(1).integers(0, 1000, (h, w))
     assert_same(moved({"mask": mask}, h, w, chain)["mask"], mask)

@@ -139,8 +139,8 @@ def _nvrtc() -> str:
     try:
         version = ".".join(map(str, nvrtc._nvrtc().getVersion()))
         if arch:
-            for program in ("augment", "decode_jpeg"):
-                nvrtc.cached(arch, (), program)  # the next checks find them in the cache
+            for program in ("augment", "resample", "decode_jpeg"):
+                nvrtc.cached(arch, program)  # the next checks find them in the cache
         else:
             nvrtc.compile(90)
     except DeviceError as error:

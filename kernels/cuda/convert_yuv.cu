@@ -1,10 +1,11 @@
-// Computes: RGB pixels of the parts of video frames that clips need. `augment` and `resample` read them then.
-//           A program of its own (CUAUG_ONLY_CONVERT_YUV): loaders of images neither compile nor load it.
-// Threads:  grid (frames, up to 65,535 rows): a block converts rows of one frame, a thread every blockDim.x-th pixel of
-//           a row.
+// Computes: RGB pixels of the parts of video frames that clips need. `augment` and `resample` read them then. Loaders
+//           of images neither compile nor load it.
+// Threads:  grid (frames, up to 65,535 rows): a block converts rows of one frame, a thread every blockDim.x-th pixel
+//           of a row.
 // Reference: core/yuv.h.
 // Tests:    tests/kernels/test_convert_yuv.py.
-#pragma once
+namespace cuaug {
+
 #include "core/yuv.h"
 
 KERNEL convert_yuv(const YuvImage* images) {    // [F]
@@ -20,3 +21,5 @@ KERNEL convert_yuv(const YuvImage* images) {    // [F]
         }
     }
 }
+
+}  // namespace cuaug
