@@ -86,7 +86,7 @@ fuzz: $(VENV)/installed-test
 
 $(TORCHVISION_VENV)/installed: Makefile
 	test -x $(TORCHVISION_VENV)/bin/python || $(PYTHON) -m venv $(TORCHVISION_VENV)
-	$(TORCHVISION_VENV)/bin/pip install --quiet $(TORCHVISION) numpy pillow "nvidia-nvimgcodec-cu12>=0.9,<0.10" \
+	$(TORCHVISION_VENV)/bin/pip install --quiet $(TORCHVISION) numpy pillow pycocotools "nvidia-nvimgcodec-cu12>=0.9,<0.10" \
 		"pytest>=8" pytest-timeout "pytest-xdist[psutil]>=3.5" "hypothesis>=6.100"
 	touch $@
 

@@ -1,6 +1,6 @@
 """Augmentation of a batch that is a tensor on the device already: cuaug beside Kornia and torchvision.
 
-uint8 (N, 3, 375, 500) becomes normalised float32 (N, 3, 224, 224) by RandomResizedCrop and a flip, and by the same with
+uint8 (N, 3, 375, 500) becomes normalized float32 (N, 3, 224, 224) by RandomResizedCrop and a flip, and by the same with
 ColorJitter. cuaug and Kornia draw parameters for each image. torchvision draws once for a batch; called for each image,
 it draws for each. Kornia crops by slices, its default, or by resampling. A library that is not installed is left out,
 and the result says why. On the CPU all share torch's threads. Contenders take turns. A measurement is one call, from
@@ -25,22 +25,22 @@ from cuaug import transforms as T
 HEIGHT, WIDTH, SIZE = 375, 500, 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 JITTER = (0.4, 0.4, 0.4, 0.1)
-CHAINS = ("crop, flip, normalise", "crop, flip, jitter, normalise")
+CHAINS = ("crop, flip, normalize", "crop, flip, jitter, normalize")
 Augment = Callable[[Tensor], Tensor]
 
 
 def by_cuaug(jitter: bool) -> dict[str, Augment]:
-    colours = [T.ColorJitter(*JITTER)] if jitter else []
-    return {"cuaug": T.Compose([T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), *colours, T.Normalize(MEAN, STD)])}
+    colors = [T.ColorJitter(*JITTER)] if jitter else []
+    return {"cuaug": T.Compose([T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), *colors, T.Normalize(MEAN, STD)])}
 
 
 def by_kornia(jitter: bool) -> dict[str, Augment]:
     from kornia import augmentation as K
 
     def chain(mode: str) -> Augment:
-        colours = [K.ColorJitter(*JITTER, p=1.0)] if jitter else []
+        colors = [K.ColorJitter(*JITTER, p=1.0)] if jitter else []
         crop = K.RandomResizedCrop((SIZE, SIZE), scale=(0.08, 1.0), cropping_mode=mode)
-        steps = K.AugmentationSequential(crop, K.RandomHorizontalFlip(), *colours, K.Normalize(MEAN, STD))
+        steps = K.AugmentationSequential(crop, K.RandomHorizontalFlip(), *colors, K.Normalize(MEAN, STD))
         return lambda images: steps(images.float() / 255.0)
 
     return {f"Kornia, {mode}": chain(mode) for mode in ("slice", "resample")}
@@ -49,8 +49,8 @@ def by_kornia(jitter: bool) -> dict[str, Augment]:
 def by_torchvision(jitter: bool) -> dict[str, Augment]:
     from torchvision.transforms import v2
 
-    colours = [v2.ColorJitter(*JITTER)] if jitter else []
-    crop = [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), *colours]
+    colors = [v2.ColorJitter(*JITTER)] if jitter else []
+    crop = [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), *colors]
     steps = v2.Compose([*crop, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
     return {
         "torchvision, one draw": steps,

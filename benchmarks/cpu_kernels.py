@@ -1,4 +1,4 @@
-"""The augmentation alone, on one thread: a crop resized to 224 x 224, flipped and normalised, beside OpenCV and Pillow.
+"""The augmentation alone, on one thread: a crop resized to 224 x 224, flipped and normalized, beside OpenCV and Pillow.
 
 Contenders take turns; cuaug runs with each instruction set of the processor, with and without antialiasing. Printed are
 medians and ranges in milliseconds. OpenCV does not antialias. It runs in two ways: its fastest known here, by planes
@@ -6,7 +6,7 @@ into reused memory as cuaug does; and the common (image / 255 - mean) / std in N
 of the time. For cuaug three more figures are printed: bytes per second, of the crop it reads and the tensor it writes;
 that rate as a fraction of a copy's in the same turn; and its speed as a multiple of OpenCV's fastest way.
 
-It also times a batch's memory, fresh from the system and reused: the reason for cuaug/pipeline/buffer_pool.py.
+It also times a batch's memory, fresh from the system and reused: the reason for cuaug/pipeline/pipeline.py.
 
     python benchmarks/cpu_kernels.py --out benchmarks/results/cpu_kernels.json
 """
@@ -23,7 +23,7 @@ from report import circumstances, parse, print_spreads, spread, take_turns, writ
 
 from cuaug._runtime.native import BEST_ISA, ISAS
 from cuaug.devices import CpuExecutor
-from cuaug.pipeline.buffer_pool import BufferPool
+from cuaug.pipeline.pipeline import BufferPool
 from cuaug.plan import Plan
 
 TOP, LEFT, HEIGHT, WIDTH, SIZE = 50, 60, 262, 350, 224
@@ -33,7 +33,7 @@ BATCH = (128, 3, SIZE, SIZE)
 BYTES = 3 * HEIGHT * WIDTH + 4 * 3 * SIZE * SIZE
 OPENCV, PLAIN = (
     "cv2: resize, flip, split; planes by NumPy, in place",
-    "cv2: resize; flip, normalise, transpose by NumPy",
+    "cv2: resize; flip, normalize, transpose by NumPy",
 )
 COPY = "copy as many bytes"
 

@@ -1,7 +1,7 @@
 """Runs a benchmark or a module on the fake GPU, so that `gpu.sh --dry-run` needs no GPU. Its figures mean nothing.
 
     python benchmarks/dry_run.py benchmarks/gpu_kernels.py --images 2 --repetitions 1
-    python benchmarks/dry_run.py -m tests.cuda.sanitize_driver --every 50
+    python benchmarks/dry_run.py -m tests.sanitize.sanitize_driver --every 50
 
 Processes that the benchmark starts by `report.PYTHON` have the fake GPU, too.
 """
@@ -20,14 +20,14 @@ import report
 from peers.dali import DaliOnGpu
 
 from cuaug.devices import specialize
-from cuaug.devices.kernel_loading import kernels
+from cuaug.devices.nvrtc import kernels
 from tests.support.fake_gpu import BANNER, install
 
 
 def kernel_for_chain(key: tuple[int, int]) -> Any:
     """A full kernel, instead of compiling one for a device and a signature."""
     device_index, signature = key
-    return getattr(kernels(device_index), specialize.macros(signature)[1])
+    return getattr(kernels(device_index), specialize.build_of(signature)[0])
 
 
 def main() -> None:

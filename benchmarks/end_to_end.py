@@ -174,7 +174,7 @@ def simulate_ranks(suite: Suite, args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
+def summarize(turns: dict[str, list[Turn]]) -> dict[str, Any]:
     """Medians and ranges of each contender, and of cuaug's ratio to it per repetition."""
     rates = {name: [value.images_per_second for value in values] for name, values in turns.items()}
     summary: dict[str, Any] = {}
@@ -235,7 +235,7 @@ def run(name: str, args: argparse.Namespace) -> None:
         "quick": args.quick,
     }
     result["left_out"] = left_out
-    result["contenders"] = summarise(measure(task, names, args.repetitions or suite.repetitions, args.epochs))
+    result["contenders"] = summarize(measure(task, names, args.repetitions or suite.repetitions, args.epochs))
     print(table(result["contenders"]), flush=True)
     if suite.ranks and "cuaug" in names:
         result["ranks"] = simulate_ranks(suite, args)

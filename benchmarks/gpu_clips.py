@@ -22,10 +22,9 @@ from synthetic_videos import write_videos
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec.yuv import VideoFrame, describe_frames
+from cuaug.codec.video.yuv import VideoFrame, describe_frames
 from cuaug.devices import cuda
-from cuaug.devices.streams import LaunchStream
-from cuaug.devices.workspace import Workspace
+from cuaug.devices.workspace import LaunchStream, Workspace
 from cuaug.sources import Videos
 
 #: height, width, bits per second

@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cuaug import transforms as T
 from cuaug.codec import DecoderPaths, JpegIndex
-from cuaug.codec.exif import Region
+from cuaug.codec.sniff import Region
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.specialize import Specializer
 from cuaug.devices.workspace import Workspace

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cuaug.codec import JpegIndex
-from tests.codec.images import as_pillow
+from tests.support.codec.encoded_images import as_pillow
 from tests.support.cuda_jpegs import CudaJpegs, damage_data, draw_jpeg, random_region
 
 __all__ = ["check_bits"]

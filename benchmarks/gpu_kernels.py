@@ -30,22 +30,22 @@ from report import gpu_circumstances, write_json
 
 from cuaug import transforms as T
 from cuaug.devices import cuda, specialize
-from cuaug.interop import dtype_of
+from cuaug.images.interop import dtype_of
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 
 HEIGHT, WIDTH, SIZE = 375, 500, 224
-FIRST = "crop, flip, normalise"
+FIRST = "crop, flip, normalize"
 NORMALIZE = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 CROP = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]
 CHAINS = {
-    "crop, flip, normalise": [*CROP, NORMALIZE],
+    "crop, flip, normalize": [*CROP, NORMALIZE],
     "... without antialiasing": [T.RandomResizedCrop(SIZE, antialias=False), CROP[1], NORMALIZE],
     "... bicubic": [T.RandomResizedCrop(SIZE, interpolation="bicubic"), CROP[1], NORMALIZE],
     "... and erasing": [*CROP, NORMALIZE, T.RandomErasing(p=0.25)],
     "... and jitter (a barrier)": [*CROP, T.ColorJitter(0.4, 0.4, 0.4, 0.1), NORMALIZE],
-    "resize, normalise": [T.Resize((SIZE, SIZE)), NORMALIZE],
-    "centre crop, normalise": [T.CenterCrop(SIZE), NORMALIZE],
+    "resize, normalize": [T.Resize((SIZE, SIZE)), NORMALIZE],
+    "center crop, normalize": [T.CenterCrop(SIZE), NORMALIZE],
 }
 # Keeps the device waiting until the CPU has queued the work to time.
 _WAIT_CYCLES = 4_000_000
@@ -203,7 +203,7 @@ def cases(images: int) -> Iterator[tuple[str, Callable[[], Batch]]]:
         yield f"{name}: full kernels", lambda chain=chain: Batch(images, chain, full=True)
     yield "to float32", lambda: Batch(images, first, Type.FLOAT32)
     yield "to channels last", lambda: Batch(images, first, layout=Layout.HWC)
-    yield "to uint8, not normalised", lambda: Batch(images, CROP, Type.UINT8)
+    yield "to uint8, not normalized", lambda: Batch(images, CROP, Type.UINT8)
     tiles = ((8, 32), (16, 32), (16, 64), (32, 64), (4, 128), (8, 128), (16, 128), (32, 128), (56, 128), (8, 224))
     # Tall tiles tabulate the weights of each column 4 or 2 times, not 7: docs/decisions/0018-shared-vertical-sums.md.
     for tile in (*tiles, (64, 128), (112, 128)):

@@ -1,6 +1,6 @@
 """Images a second of the decoder alone and of `Loader(device="cuda")`, by decode split.
 
-RandomResizedCrop(224), flip, normalise to float16, from files of about 500 x 375 in the page cache. Two parts:
+RandomResizedCrop(224), flip, normalize to float16, from files of about 500 x 375 in the page cache. Two parts:
 
 - the decoder alone, over a grid of `load_hint` (the hardware engine's share) and CPU threads, with the spread over
   batches: the slowest batches, not the mean, decide whether training waits;

@@ -30,7 +30,7 @@ STAGES = (
     "dali",
     "jpeg",
 )
-FIRST = "crop, flip, normalise"
+FIRST = "crop, flip, normalize"
 
 
 class Row(NamedTuple):

@@ -33,9 +33,9 @@ from suites import SUITES, prepare
 
 from cuaug.codec import EncodedJpeg, JpegIndex, nv, read_jpeg_headers
 from cuaug.errors import DecodeError
+from cuaug.pipeline.cuda.staging import StagedBatch, StagingPool
 from cuaug.pipeline.planning import plan_samples
 from cuaug.pipeline.reader import Item
-from cuaug.pipeline.staging import StagedBatch, StagingPool
 from cuaug.plan import Layout
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import Compose

@@ -135,8 +135,8 @@ def kernels() -> list[dict[str, Any]]:
                 continue
             plan = plan_of(transform, True)
             signature = library.cuaug_signature(address(plan.rows[0]), SAMPLES, address(plan.ops))
-            defines, _ = specialize.macros(signature, plan.functions)
-            code, log_text = nvrtc.compile(90, defines, functions=plan.functions)
+            build = specialize.build_of(signature, plan.functions)
+            code, log_text = nvrtc.compile(90, *build, plan.functions)
             registers = int(log_text.split("Used ")[1].split()[0])
             rows.append({"operation": name, "kind": kind, "registers": registers, "bytes": len(code)})
             print(rows[-1])

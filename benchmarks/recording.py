@@ -13,8 +13,8 @@ from collections.abc import Callable
 from report import circumstances, parse, print_spreads, spread, take_turns, write_json
 
 from cuaug.pipeline.config import SAMPLES_PER_TASK, RuntimeConfig
-from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder
+from cuaug.profiling.timeline import Profile
 
 TASKS = 2000
 

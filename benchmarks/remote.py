@@ -6,7 +6,7 @@ turns, and ratios are of the same turn: remote / local, where 1.0 means that rea
 peer. WebDataset's shuffle is a buffer of 500 samples, LitData's one of whole chunks; both stand beside "windows" and
 "full shuffle". A peer that is not installed is left out.
 
-In so small a set, a full shuffle's neighbours within the read-ahead share requests; "requests per image" tells it.
+In so small a set, a full shuffle's neighbors within the read-ahead share requests; "requests per image" tells it.
 
     python benchmarks/remote.py [--images 3000] [--latency 0.03] [--turns 5] [--out benchmarks/results/remote.json]
 """

@@ -1,6 +1,6 @@
 """Samples that keep their pixels when one setting changes: cuaug, DALI and a `DataLoader` in one run.
 
-24 JPEGs go through RandomResizedCrop(64), horizontal flip, color jitter and normalising, for two epochs. The reference
+24 JPEGs go through RandomResizedCrop(64), horizontal flip, color jitter and normalizing, for two epochs. The reference
 setting has batches of 4, two threads or workers, and files in order. Each row changes one setting and counts the
 samples with the reference's pixels, bit for bit. Two rows are controls: nothing changed must keep all samples, another
 seed must keep none.

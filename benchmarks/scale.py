@@ -1,7 +1,7 @@
 """1,000 ranks, 10 million samples and elastic restarts, in one process, without data.
 
 Orders, steps and states are those of `cuaug.sampling`. Requests follow the rules of a remote source's read-ahead:
-groups of a quarter of the memory, neighbours within 128 KiB in one request, requests of 4 MiB at most. Storage is a
+groups of a quarter of the memory, neighbors within 128 KiB in one request, requests of 4 MiB at most. Storage is a
 model: an answer begins after a latency that is uniform in a range, then bytes arrive at 100 MB/s a connection.
 
     python benchmarks/scale.py --out benchmarks/results/scale.json      # also writes docs/scale/*.svg
@@ -92,7 +92,7 @@ def batches_of_rank(order: np.ndarray, rank: int, ranks: int, limit: int) -> lis
 def requests_of(
     batches: Sequence[np.ndarray], begins: np.ndarray, shard_of: np.ndarray, readahead: int
 ) -> list[list[tuple[int, int]]]:
-    """(shard, bytes) of each batch's requests; neighbours in a group of batches make one.
+    """(shard, bytes) of each batch's requests; neighbors in a group of batches make one.
 
     Args:
         begins: (n + 1,) offsets of all samples, one shard after another.

@@ -30,7 +30,7 @@ from suites import prepare
 import cuaug
 from cuaug import sources
 from cuaug import transforms as T
-from cuaug.sources.tfrecord import masked_crc
+from cuaug.sources.shards.tfrecord import masked_crc
 
 SIZE = "500x375"
 

@@ -8,7 +8,7 @@ has all files, and an epoch has made them known.
 the GIL, which reads files and parses them, and copies what the kernels need of them to pinned memory. The JSON has
 `cpu_us_per_image`, both together for crops of files. Labels stay on the CPU.
 
-RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
+RandomResizedCrop(224), flip, normalize to float16, over JPEG files of about 500 x 375. Medians over batches.
 
     python benchmarks/staging.py --out benchmarks/results/staging.json    # --profile prints a profile instead
 """
@@ -40,11 +40,11 @@ from cuaug import transforms as T
 from cuaug._runtime.native import library
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.pipeline import job
-from cuaug.pipeline.cuda_decoding import BatchDecoding
+from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
+from cuaug.pipeline.cuda.staging import StagedBatch
 from cuaug.pipeline.native_work import FileReads
 from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
-from cuaug.pipeline.staging import StagedBatch
 from cuaug.pipeline.thread_pool import NativeWork
 from tests.support.fake_cuda import FakeTorch, replace_cuda
 

@@ -53,9 +53,9 @@ class Suite:
 
 
 SUITES = {
-    "classification": Suite("RandomResizedCrop(224), flip, normalise; 500 x 375", "500x375", ranks=(1, 2, 4, 8)),
+    "classification": Suite("RandomResizedCrop(224), flip, normalize; 500 x 375", "500x375", ranks=(1, 2, 4, 8)),
     "1080p": Suite(
-        "RandomResizedCrop(224), flip, normalise; 1920 x 1080",
+        "RandomResizedCrop(224), flip, normalize; 1920 x 1080",
         "1920x1080",
         batch_size=64,
         limit=256,
@@ -63,9 +63,9 @@ SUITES = {
         rank_batch_size=16,
     ),
     "heavy": Suite("with ColorJitter, RandAugment, RandomErasing; 500 x 375", "500x375", "heavy", limit=1024),
-    "detection": Suite("Resize to 800 x 800, flip, normalise; 1920 x 1080", "1920x1080", "detection", 800, 8, limit=96),
+    "detection": Suite("Resize to 800 x 800, flip, normalize; 1920 x 1080", "1920x1080", "detection", 800, 8, limit=96),
     "views": Suite(
-        "two views of 224 and six of 96, flip, normalise; 500 x 375", "500x375", "views", batch_size=64, limit=512
+        "two views of 224 and six of 96, flip, normalize; 500 x 375", "500x375", "views", batch_size=64, limit=512
     ),
 }
 

@@ -64,9 +64,9 @@ def _scene(height: int, width: int, seed: int) -> Iterator[NDArray[np.uint8]]:
     for number in range(FRAMES):
         top, left = (int(height / 2 + speed_y * number) % height) & ~1, (int(width / 2 + speed_x * number) % width) & ~1
         luma = background[top : top + height, left : left + width].copy()
-        centre_y = height // 2 + round(height / 4 * np.sin(number / 20 + seed))
-        centre_x = width // 2 + round(width / 3 * np.sin(number / 33 + 2 * seed))
-        spot = luma[centre_y - radius : centre_y + radius, centre_x - radius : centre_x + radius]
+        center_y = height // 2 + round(height / 4 * np.sin(number / 20 + seed))
+        center_x = width // 2 + round(width / 3 * np.sin(number / 33 + 2 * seed))
+        spot = luma[center_y - radius : center_y + radius, center_x - radius : center_x + radius]
         spot[inside] = disc[: 2 * radius, : 2 * radius][inside]
         down, right = rng.integers(0, (height, width))
         luma += grain[down : down + height, right : right + width]

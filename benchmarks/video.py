@@ -1,6 +1,6 @@
 """Clips per second from video files to float32 batches, cuaug beside torchcodec, decord2 and PyAV.
 
-A clip has 16 frames, at stride 4 or 1; RandomResizedCrop(112), flip and normalise follow. Videos of 340 x 256 and
+A clip has 16 frames, at stride 4 or 1; RandomResizedCrop(112), flip and normalize follow. Videos of 340 x 256 and
 1280 x 720 have key frames every 32 or 250 frames. All contenders load the same clips, drawn once: at random places, or
 in the middle of each video ("uniform"). Each has two threads or two worker processes.
 

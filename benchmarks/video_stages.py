@@ -28,10 +28,10 @@ def stages(clips: Sequence[tuple[str, int]], frames: int, stride: int, repetitio
         open: the container and its streams. read: seek, and packets up to the clip's last frame. decode: of the frames
         that a clip needs. convert: YUV to RGB of a crop's region.
     """
-    from cuaug.codec.video import VideoDecoder
-    from cuaug.codec.video_index import open_container, video_stream
-    from cuaug.codec.yuv import convert_frames, describe_frames
-    from cuaug.sources.video_index import open_index
+    from cuaug.codec.video.decoder import VideoDecoder
+    from cuaug.codec.video.video_index import open_container, video_stream
+    from cuaug.codec.video.yuv import convert_frames, describe_frames
+    from cuaug.sources.video_index_file import open_index
 
     chosen = [(path, open_index(path), start + stride * np.arange(frames)) for path, start in clips]
     decoder = VideoDecoder()

@@ -8,23 +8,28 @@
 `import cuaug` imports neither CuPy nor nvImageCodec and creates no CUDA context. Modules load on first use, so
 `python -m cuaug doctor` runs where a dependency is missing.
 
-__main__.py               `python -m cuaug`: the `cuaug` command
-apply.py                  runs plans on images in memory: the engine of `Compose(...)(x)` and `cuaug.functional`
-arguments.py              checks of arguments; each raises a LoaderError that names the argument
-batch.py                  `Batch`: the images and labels of a step, and which samples they are
-dataloader_attributes.py  attributes that trainers look for on a torch DataLoader and its dataset, for `Loader`
-decode_options.py         `DecodeOptions`: how a loader turns encoded images into pixels
-decoding.py               `decode`: encoded images in, tensors out, without a loader
-device.py                 the choice of a loader's device
-drawing.py                `show`: a batch as a grid of pictures, with its boxes, masks, keypoints and labels
-errors.py                 the exceptions cuaug raises on purpose, which derive from `CuaugError`, and its warnings
-image_types.py            recognizes images and their kinds: PIL images, arrays, tensors, and torchvision's tv_tensors
-interop.py                converts images to the kernels' layout, and results back
-labels.py                 `collate`, which merges the labels of a batch's samples
-limits.py                 size limits of one sample
-loader.py                 `Loader`: image files in, augmented batches out
-migration_hints.py        arguments and attributes of other libraries' loaders, and their counterparts in a `Loader`
-ray.py                    `Augment`: images in columns of batches, decoded and augmented
+__main__.py    `python -m cuaug`: the `cuaug` command
+loader.py      `Loader`: image files in, augmented batches out
+batch.py       `Batch`: the images and labels of a step, and which samples they are
+decoding.py    `decode`: encoded images in, tensors out, without a loader
+ray.py         `Augment`: images in columns of batches, decoded and augmented
+drawing.py     `show`: a batch as a grid of pictures, with its boxes, masks, keypoints and labels
+errors.py      the exceptions cuaug raises on purpose, which derive from `CuaugError`, and its warnings
+transforms/    transform classes
+functional/    the same operations with explicit parameters
+targets/       boxes, masks and keypoints of labels
+plan/          the operations of a batch, one program per sample
+images/        images of any library as tensors
+devices/       runs plans on the CPU and on GPUs
+codec/         decodes images and videos
+pipeline/      from sample indices to finished batches
+sampling/      order, random numbers, rank slices
+profiling/     where a loader's time goes
+cache/         encoded bytes and decoded pixels that epochs share
+sources/       where samples come from
+remote/        byte ranges of remote files
+commands/      the `cuaug` command
+_runtime/      process and machine: compiled library, disk, forks, CPUs, ranks; checks of arguments
 """
 
 from __future__ import annotations
@@ -50,13 +55,13 @@ if TYPE_CHECKING:
     from cuaug import cache, functional, ops, ray, sources, transforms
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
+    from cuaug.codec.decode_options import DecodeOptions
     from cuaug.commands import prepare
-    from cuaug.decode_options import DecodeOptions
     from cuaug.decoding import decode
     from cuaug.drawing import show
     from cuaug.loader import Loader
     from cuaug.ops import choice, normal, op, uniform
-    from cuaug.sampling import ShardSampler, WeightedSampler
+    from cuaug.sampling import RepeatedSampler, ShardSampler, WeightedSampler
 
 __version__ = "0.1.0"
 __all__ = [
@@ -74,6 +79,7 @@ __all__ = [
     "LoaderError",
     "LoaderTimeoutError",
     "RankError",
+    "RepeatedSampler",
     "ShardSampler",
     "SourceError",
     "TransformError",
@@ -105,10 +111,11 @@ _MODULES = {
 }
 _MODULE_OF = {
     "Batch": "cuaug.batch",
-    "DecodeOptions": "cuaug.decode_options",
+    "DecodeOptions": "cuaug.codec.decode_options",
     "DecodedCache": "cuaug.cache",
     "EncodedCache": "cuaug.cache",
     "Loader": "cuaug.loader",
+    "RepeatedSampler": "cuaug.sampling",
     "ShardSampler": "cuaug.sampling",
     "WeightedSampler": "cuaug.sampling",
     "choice": "cuaug.ops",

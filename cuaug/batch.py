@@ -12,7 +12,7 @@ from torch.utils.data._utils.collate import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from cuaug.errors import ArgumentError
-from cuaug.labels import collate, empty_labels
+from cuaug.targets.collate import collate, empty_labels
 
 if TYPE_CHECKING:
     from PIL.Image import Image

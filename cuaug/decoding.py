@@ -13,23 +13,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug._runtime.arguments import thread_count
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.apply import draw_seed
-from cuaug.arguments import thread_count
+from cuaug._runtime.limits import check_bytes
 from cuaug.codec import MessageLog, read_header, thread_decoder
-from cuaug.decode_options import DecodeOptions, open_options
-from cuaug.device import resolve_device
+from cuaug.codec.decode_options import DecodeOptions, open_options
 from cuaug.errors import ArgumentError, DecodeError, SourceError, TransformError
-from cuaug.image_types import tensor_fault
-from cuaug.limits import check_bytes
+from cuaug.images.image_types import tensor_fault
 from cuaug.pipeline.pipeline import Pipeline
+from cuaug.pipeline.resolve_device import resolve_device
 from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
 from cuaug.plan import Layout, Plan, Where
 from cuaug.remote.urls import is_url
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources.file_bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.transforms import Compose, Transform
+from cuaug.transforms.execute import draw_seed
 
 __all__ = ["EncodedInput", "decode"]
 

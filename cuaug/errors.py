@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 __all__ = [
     "ArgumentError",
     "ChainWarning",
@@ -14,6 +17,7 @@ __all__ = [
     "RankError",
     "SourceError",
     "TransformError",
+    "warn_caller",
     "without_frames",
 ]
 
@@ -85,6 +89,14 @@ class DecodeError(CuaugError, ValueError):
 
 def _rebuild_decode_error(cause: str, path: str | None, index: int | None) -> DecodeError:
     return DecodeError(cause, path=path, index=index)
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warns at the line outside of cuaug that called it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "cuaug":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def without_frames(error: BaseException | None) -> None:

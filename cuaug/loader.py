@@ -1,4 +1,7 @@
-"""`Loader`: image files in, augmented batches out."""
+"""`Loader`: image files in, augmented batches out.
+
+`DataLoaderAttributes` has the attributes that trainers look for on a torch DataLoader and its dataset.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +14,43 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import torch
 
-from cuaug._runtime.distributed import check_rank, own_rank
-from cuaug._runtime.rank_agreement import RankAgreement
-from cuaug.arguments import flag, function, integer, one_of, seconds, thread_count
+from cuaug._runtime.arguments import flag, function, integer, one_of, seconds, thread_count
+from cuaug._runtime.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
+from cuaug._runtime.ranks import RankAgreement, check_rank, own_rank
 from cuaug.batch import Batch
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
-from cuaug.dataloader_attributes import DataLoaderAttributes
-from cuaug.decode_options import DecodeOptions, open_options
-from cuaug.device import resolve_device, resolve_labels_device, resolve_placement
+from cuaug.codec.decode_options import DecodeOptions, open_options
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
-from cuaug.interop import type_of
-from cuaug.labels import LabelDtypes, collate
-from cuaug.migration_hints import LOADER_ARGUMENTS, suggest_arguments
-from cuaug.pipeline.clips import check_clip_options
-from cuaug.pipeline.config import BatchConfig, choose
-from cuaug.pipeline.cpu import CpuPipeline
-from cuaug.pipeline.failures import Failures, OnError
-from cuaug.pipeline.iteration import take_batches
+from cuaug.images.interop import type_of
+from cuaug.pipeline.clip_reader import check_clip_options
+from cuaug.pipeline.config import BatchConfig, choose, open_stream
+from cuaug.pipeline.cpu_job import CpuPipeline
+from cuaug.pipeline.iteration import Failures, OnError, take_batches
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.reader import Reader
-from cuaug.pipeline.streams import open_stream
+from cuaug.pipeline.resolve_device import resolve_device, resolve_labels_device, resolve_placement
 from cuaug.plan import Layout
-from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder, Stats
-from cuaug.sampling import LAST_BATCH, Epoch, Order, Progress, RankSlice, Steps, open_sampler, open_seed
-from cuaug.sampling.clips import ClipSampler
-from cuaug.sources import open_source, optional_method
+from cuaug.profiling.timeline import Profile
+from cuaug.sampling import (
+    LAST_BATCH,
+    BatchOrder,
+    Epoch,
+    Order,
+    Progress,
+    RankSlice,
+    RepeatedSampler,
+    SamplerView,
+    Steps,
+    check_whole_batches,
+    open_batch_sampler,
+    open_sampler,
+    open_seed,
+)
+from cuaug.sampling.clip_sampler import ClipSampler
+from cuaug.sources import FromDataset, Source, open_source, optional_method
 from cuaug.sources.open import Loadable
+from cuaug.targets.collate import LabelDtypes, collate, to_tensors
 from cuaug.transforms import Compose, Transform
 from cuaug.transforms.base import BatchFunction
 
@@ -45,7 +58,76 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch.utils.data import Sampler
 
-__all__ = ["Loader"]
+__all__ = ["DataLoaderAttributes", "Loader"]
+
+
+class DataLoaderAttributes:
+    """Base class of `Loader`: DataLoader's names for what it has, and hints for names that it lacks."""
+
+    source: Source
+    batch_size: int
+    last_batch: str
+    threads: int
+    _sampler: Order
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        raise NotImplementedError
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the class folders in label order; None where the source has none."""
+        return getattr(self.source, "classes", None)
+
+    @property
+    def class_to_idx(self) -> dict[str, int] | None:
+        """The label of each class, as in torchvision's ImageFolder; None where the source has no classes."""
+        return None if self.classes is None else {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def dataset(self) -> Any:
+        """The Dataset that the Loader was given; for all other data its source. Its items have no transforms."""
+        return self.source.dataset if isinstance(self.source, FromDataset) else self.source
+
+    @property
+    def num_workers(self) -> int:
+        """The number of worker threads."""
+        return self.threads
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether an incomplete last batch is left out."""
+        return self.last_batch == "drop"
+
+    @property
+    def pin_memory(self) -> bool:
+        """False: batches are on the loader's device, so no caller copies them there."""
+        return False
+
+    @property
+    def sampler(self) -> SamplerView:
+        """A DataLoader-like sampler: trainers set the epoch on it."""
+        return SamplerView(len(self._sampler), 1, self.set_epoch)
+
+    @property
+    def batch_sampler(self) -> SamplerView:
+        """A DataLoader-like batch sampler: trainers that find `sampler` expect both."""
+        return SamplerView(len(self), self.batch_size, self.set_epoch)
+
+    if not TYPE_CHECKING:  # type checkers shall refuse both
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": {LOADER_ATTRIBUTES[name]}" if name in LOADER_ATTRIBUTES else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+        def __getitem__(self, index: Any) -> Any:
+            raise TypeError(
+                "a Loader makes batches and has no items: iterate over it, without a DataLoader around it; its samples "
+                "are loader.source.read(i)"
+            )
+
 
 log = logging.getLogger("cuaug")
 
@@ -65,8 +147,11 @@ class Loader(DataLoaderAttributes):
         transforms: a chain of `cuaug.transforms`. Its images must have one size, or each view its own.
         batch_size: samples per batch on each rank.
         shuffle: True for a new random order each epoch.
-        sampler: the order, in place of `shuffle`: a torch Sampler, indices, `cuaug.WeightedSampler` or
-            `cuaug.ShardSampler`. It yields the indices of all ranks.
+        sampler: the order, in place of `shuffle`: a torch Sampler, indices, `cuaug.WeightedSampler`,
+            `cuaug.RepeatedSampler` or `cuaug.ShardSampler`. It yields the indices of all ranks.
+        batch_sampler: the batches of all ranks, in place of `batch_size`, `shuffle` and `sampler`: yields lists of
+            indices, such as images of one aspect ratio. All have one size; only the last may be smaller. Several ranks
+            take batches in turn.
         seed: seed of shuffling and transforms; equal on all ranks. A sample's random numbers depend only on the seed,
             the epoch and the sample's index. None: a number from torch's generator, so `torch.manual_seed` repeats a
             run; all ranks of torch.distributed get that of rank 0. The state, the repr and the log hold it.
@@ -95,7 +180,8 @@ class Loader(DataLoaderAttributes):
         max_errors: raise a LoaderError once more than this number of different samples have failed.
         timeout_seconds: limit for one read or decode task while the loop waits, in seconds. A task is one read, up to
             eight small images on the CPU, or a batch on a GPU. None: no limit.
-        collate_fn: merges the list of a batch's labels into one object. None: `cuaug.collate`.
+        collate_fn: merges the list of a batch's labels into one object; their arrays are CPU tensors, also in dicts and
+            tuples. None: `cuaug.collate`.
         labels_device: device of the tensors in the labels. None: the loader's device. "cpu" keeps them on the CPU.
         cache: "encoded" keeps encoded files in memory, "decoded" keeps pixels. `EncodedCache` and `DecodedCache` set
             limits, a reduced image size and a folder. The first epoch fills the cache.
@@ -127,6 +213,7 @@ class Loader(DataLoaderAttributes):
         batch_size: int = 1,
         shuffle: bool | None = False,
         sampler: Sampler[int] | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | Order | None = None,
+        batch_sampler: Sampler[list[int]] | Sequence[Sequence[int]] | None = None,
         seed: int | None = None,
         last_batch: Literal["partial", "drop", "pad"] = "partial",
         rank: int | None = None,
@@ -156,7 +243,12 @@ class Loader(DataLoaderAttributes):
         if not len(self.source):
             raise SourceError(f"there is nothing to load: {self.source!r} has no samples")
         shuffle = flag("shuffle", False if shuffle is None else shuffle)
-        self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
+        has_order = shuffle or sampler is not None
+        if batch_sampler is None:
+            self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
+        else:
+            self._sampler = open_batch_sampler(batch_sampler, self.batch_size, excluded=has_order)
+            self.batch_size, has_order = self._sampler.batch_size, True
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._has_given_rank = rank is not None
@@ -182,38 +274,25 @@ class Loader(DataLoaderAttributes):
             resolve_placement(self.device),
         )
         self.threads, self.prefetch = self._runtime.threads, self._runtime.prefetch
-        options = self.decode
-        self.cache = open_cache(
-            cache,
-            self.source,
-            self.device,
-            apply_exif=options.apply_exif,
-            fancy_upsampling=options.fancy_upsampling,
-        )
+        self.cache = open_cache(cache, self.source, self.device, self.decode)
         if clip_sampler is not None:
             check_clip_options(self.cache, self.decode, clip_sampler, stack=stack)
-        self._stream = open_stream(self, has_order=shuffle or sampler is not None, has_cache=cache is not None)
+        self._stream = open_stream(self, has_order=has_order, has_cache=cache is not None)
         layouts: dict[str, Any] = _CLIP_LAYOUTS if is_clips else _LAYOUTS
         layout = one_of("layout", next(iter(layouts)) if layout is None else layout, layouts)
         config = BatchConfig(
-            reader=Reader(self.source, options, self.cache, on_gpu=self.device.type != "cpu"),
+            reader=Reader(self.source, self.decode, self.cache, on_gpu=self.device.type != "cpu"),
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
             layout=Layout.CHW if is_clips else _LAYOUTS[layout],
             time_axis=_CLIP_LAYOUTS[layout] if is_clips else 1,
-            video_decoder=options.video_decoder,
             stack=flag("stack", stack),
-            fancy_upsampling=options.fancy_upsampling,
-            index_bytes=options.index_bytes,
-            load_hint=options.load_hint,
-            decode_threads=options.decode_threads,
-            decoder=options.decoder,
+            decode=self.decode,
             prefetch=self.prefetch,
             cpus=self._runtime.cpus,
-            max_pixels=options.max_pixels,
             max_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
-            collate=collate if collate_fn is None else function("collate_fn", collate_fn),
+            collate=collate if collate_fn is None else _of_tensors(function("collate_fn", collate_fn)),
             label_dtypes=LabelDtypes(getattr(self.source, "labels", None)) if collate_fn is None else None,
             uploads_labels=labels_device is None or self.labels_device.type != "cpu",
         )
@@ -307,7 +386,17 @@ class Loader(DataLoaderAttributes):
         return self._load_one(order, steps[step])
 
     def _steps(self, count: int, start: int) -> Steps:
-        return Steps(count, self.batch_size, self.last_batch, rank=self.rank, world_size=self.world_size, start=start)
+        if isinstance(self._sampler, BatchOrder) and self.last_batch == "partial":
+            check_whole_batches(count - start, self.batch_size, self.world_size)
+        return Steps(
+            count,
+            self.batch_size,
+            self.last_batch,
+            rank=self.rank,
+            world_size=self.world_size,
+            start=start,
+            interleaved=isinstance(self._sampler, RepeatedSampler),
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         if not self._has_given_rank:
@@ -353,10 +442,10 @@ class Loader(DataLoaderAttributes):
 
     def _make_pipeline(self, config: BatchConfig) -> Pipeline:
         if self.device.type == "cpu":
-            if config.video_decoder == "nvdec":
+            if config.decode.video_decoder == "nvdec":
                 raise ArgumentError("video_decoder='nvdec' needs device='cuda': on the CPU FFmpeg decodes videos")
             return CpuPipeline(config, self._recorder, self.threads)
-        from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
+        from cuaug.pipeline.cuda.cuda_job import CudaPipeline  # imports CuPy, only where a GPU is used
 
         return CudaPipeline(config, self._recorder, self.threads, self.device)
 
@@ -391,6 +480,10 @@ class Loader(DataLoaderAttributes):
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+
+def _of_tensors(collate_fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    return lambda labels: collate_fn([*map(to_tensors, labels)])
 
 
 def _as_list(transforms: Any) -> list[Any]:

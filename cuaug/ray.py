@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug._runtime.arguments import flag, integer, one_of, thread_count
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.arguments import flag, integer, one_of, thread_count
 from cuaug.batch import Batch
-from cuaug.decode_options import DecodeOptions, open_options
-from cuaug.device import resolve_device
+from cuaug.codec.decode_options import DecodeOptions, open_options
 from cuaug.errors import ArgumentError, DecodeError, TransformError
-from cuaug.pipeline.failures import OnError
+from cuaug.pipeline.iteration import OnError
+from cuaug.pipeline.resolve_device import resolve_device
 from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
 from cuaug.remote.urls import is_url
 from cuaug.sampling import Epoch, RankSlice

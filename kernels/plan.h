@@ -7,18 +7,18 @@
 // Coordinates along an axis, from output to source:
 //   output index o in [0, out)
 //     -> resized index  r = start + step * o           crop, flip and pad after the resize
-//                       outside [seen_low, seen_high): `border_after` decides
-//     -> centre         offset + (r + 0.5) * scale     in source pixels from `origin`; pixel i covers [i, i + 1)
+//                       outside [seen_low, seen_high): `after` decides
+//     -> center         offset + (r + 0.5) * scale     in source pixels from `origin`; pixel i covers [i, i + 1)
 //     -> taps           source indices in [low, high): the window that sampling may read
-//                       outside [inner_low, inner_high): `border_before` decides (padding before the resize)
+//                       outside [inner_low, inner_high): `before` decides (padding before the resize)
 //     -> memory         held_low is the first index in memory: a decoder may have decoded only a region
 //
-// With `warped`, the centre r + 0.5 on each axis goes through `field` and `matrix` to the source instead; the window is
-// [inner_low, inner_high), with `border_before`. With `transposed`, rows and columns swap at the very end: output (y,
+// With `warped`, the center r + 0.5 on each axis goes through `field` and `matrix` to the source instead; the window is
+// [inner_low, inner_high), with `before`. With `transposed`, rows and columns swap at the very end: output (y,
 // x) is stored as row x, column y, and operations that depend on the position get that one.
 //
-// A pass with a `neighbourhood` does not resample (scale is 1): each resized index is a pixel of the window
-// [inner_low, inner_high), and a filter computes its value from the pixels around it, with `border_before`.
+// A pass with a `neighborhood` does not resample (scale is 1): each resized index is a pixel of the window
+// [inner_low, inner_high), and a filter computes its value from the pixels around it, with `before`.
 #pragma once
 #include "platform.h"
 
@@ -36,46 +36,76 @@ struct Grid {
 };
 
 enum Filter { NEAREST, BILINEAR, BICUBIC, BOX, HAMMING, LANCZOS, NEAREST_EXACT };  // rows hold no NEAREST_EXACT
-enum Neighbourhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
+enum Neighborhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
 enum Warp { AFFINE = 1, PERSPECTIVE };
 enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
 enum Measure { NOTHING, GRAY_SUM, RANGE, HISTOGRAM, CELL_HISTOGRAMS };
 enum Type { UINT8, FLOAT16, BFLOAT16, FLOAT32 };
 enum Layout { HWC, CHW };
 
+// The pixels that a pass reads; the executor fills in the addresses of sources and targets.
+struct Source {
+    uint64 address;
+    int64 pitch;  // bytes from one row to the next; pixels of a row are packed RGB
+};
+
+struct Target {
+    uint64 address;
+    int type, layout, channels;
+    int streaming_stores;  // whether it is written with streaming stores; filled in by the CPU executor
+};
+
+// What lies beyond an edge.
+struct Padding {
+    int border;
+    float fill[3];  // of a CONSTANT border
+};
+
+// A statistic of an image: core/statistics.h.
+struct Statistic {
+    int kind;   // a Measure
+    int at;     // its place, in words of the statistics
+    Grid grid;  // CELL_HISTOGRAMS
+};
+
+// A displacement field: nodes (dy, dx), in pixels, from tables[at] on; 0 rows: no field.
+struct Field {
+    int at, rows, columns;
+};
+
 struct Sample {
-    Axis y, x;
-    double matrix[9];       // [3, 3]: (x, y, 1) of the resized image to source pixels
-    uint64 source, target;  // addresses, filled in by the executor
-    int64 pitch;            // bytes from one source row to the next; pixels of a row are packed RGB
-    int source_type;        // UINT8 or FLOAT32
-    int filter, antialias;
-    int border_before, border_after;
-    float fill_before[3], fill_after[3];
-    float clamp;  // clamps sampled values to [0, clamp]; negative: no clamp
-    int op_begin, op_end;
-    int measure, measured;  // the statistic that this pass measures for the next one, and that of the pass before:
-                            // core/statistics.h
-    int measure_at, measured_at;  // their places, in words of the statistics
-    float measure_scale;  // GRAY_SUM: gray level to the integer that is summed; RANGE: 1 rounds to levels, 0 does not;
-                          // histograms: value to level
-    Grid grid, measured_grid;  // CELL_HISTOGRAMS: the cells of this pass's image, and of the image before
-    int target_type, target_layout, target_channels;
-    int streaming_stores;  // whether the target is written with streaming stores; filled in by the CPU executor
-    int active;            // 0: the sample has no such pass
-    int warped;            // 0: not; AFFINE or PERSPECTIVE
+    int active;  // 0: the sample has no such pass
     int transposed;
-    int field, field_rows, field_columns;  // nodes (dy, dx), in pixels, at tables[field]; 0 rows: no field
-    int neighbourhood;                     // the filter that replaces resampling
+    Source source;
+    Target target;
+    int source_type;  // UINT8 or FLOAT32
+    int warped;       // 0: not; AFFINE or PERSPECTIVE
+    // Resampling.
+    Axis y, x;
+    int filter, antialias;
+    Padding before, after;  // the resize
+    // Warps.
+    double matrix[9];       // [3, 3]: (x, y, 1) of the resized image to source pixels
+    int64 fixed_matrix[9];  // [3, 3]: `matrix` from (column, row, 1) of the resized image to taps: core/warp_points.h
+    int64 field_step[2];    // nodes per pixel, down and across, times 2^32: they span the resized image
+    float float_matrix[8];  // fixed_matrix as floats, without its last entry
+    Field field;
+    // Filters that replace resampling.
+    int neighborhood;
     int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
                   // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma
     int extent;   // STENCIL: number of taps; MEDIAN: pixels per side
     int frame;    // STENCIL: pixels nearer to the window's edge stay unchanged
     float level;  // JPEG: one uint8 level in the units of the image
-    float float_matrix[8];  // fixed_matrix as floats, without its last entry
-    int64 fixed_matrix[9];  // [3, 3]: `matrix` from (column, row, 1) of the resized image to taps: core/warp_points.h
-    int64 field_step[2];    // nodes per pixel, down and across, times 2^32: they span the resized image
+    // The program, and what it reads of the whole image.
+    float clamp;  // clamps sampled values to [0, clamp]; negative: no clamp
+    int op_begin, op_end;
+    Statistic measured, measure;  // that of the pass before, which this pass reads, and the one for the next pass
+    float measure_scale;  // GRAY_SUM: gray level to the integer that is summed; RANGE: 1 rounds to levels, 0 does not;
+                          // histograms: value to level
 };
+
+static_assert(sizeof(Sample) == 512, "with another size, cuda/resample.cu needs more than 64 registers on sm_75");
 
 // Half the width of a filter that antialiasing does not widen, in source pixels.
 DEVICE double support_of(int filter) {

@@ -15,7 +15,7 @@
 //             block_sum, block_max  reductions into global memory; every thread of the block calls them
 //             atomic_add            adds to a counter that many blocks share
 //             increment             adds 1 to a counter that the threads of one sample share; returns the number before
-//           core/simd.h adds vectors.
+//           simd.h adds vectors.
 // Threads:  cuda/platform.h has one pixel per thread. cpu/platform.h has one thread per block (shipped), or
 //           CUAUG_BLOCK_THREADS threads with a real barrier (for ThreadSanitizer).
 // Reference: bfloat16: truncated binary32, rounded to nearest even.
@@ -54,6 +54,12 @@ struct alignas(4 * count) Packed {
 
 // Rounds to nearest, halves up, and saturates. A NaN becomes 0.
 DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 0.0f, 255.0f) + 0.5f); }
+
+// value / 2^bits, rounded to nearest, halves up.
+template <int bits, class Value>
+DEVICE Value descale(Value value) {
+    return (value + (1 << (bits - 1))) >> bits;
+}
 
 DEVICE int to_int(float value) { return int(value); }
 DEVICE float to_float(int value) { return float(value); }

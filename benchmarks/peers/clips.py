@@ -1,7 +1,7 @@
 """Loaders of video clips: cuaug, and a torch `DataLoader` around torchcodec, decord2 and PyAV.
 
 All decode with one FFmpeg thread in each of two threads or workers. The peers crop, resize (bilinear, antialiased,
-uint8), flip and normalise in torch, with one draw for all frames of a clip, as torchvision does.
+uint8), flip and normalize in torch, with one draw for all frames of a clip, as torchvision does.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
     def __getitem__(self, index: int) -> tuple[Tensor | list[Tensor], int]:
         import cv2
 
-        cv2.setNumThreads(0)  # the workers are the parallelism
+        cv2.setNumThreads(0)  # the workers are the parallelizm
         task = self.task
         path, label = task.samples[index]
         image = cv2.imread(path, cv2.IMREAD_COLOR)
@@ -44,14 +44,14 @@ class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
             stacks = [np.empty((view.count, 3, view.size, view.size), np.float32) for view in VIEWS]
             for view, stack in zip(VIEWS, stacks, strict=True):
                 for planes in stack:
-                    self._normalise(self._resize(image, view.size, view.area), planes)
+                    self._normalize(self._resize(image, view.size, view.area), planes)
             return [torch.from_numpy(stack) for stack in stacks], label
         image = self._resize(image, task.size, None if task.chain == "detection" else (0.08, 1.0))
         if task.chain == "heavy":
             for name, value in draw_operations(task.size):
                 image = apply_operation(image, name, value)
         planes = np.empty((3, task.size, task.size), np.float32)
-        self._normalise(image, planes)
+        self._normalize(image, planes)
         rectangle = draw_erasing(task.size) if task.chain == "heavy" else None
         if rectangle is not None:
             planes[:, rectangle[0], rectangle[1]] = 0
@@ -67,7 +67,7 @@ class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
         image = cv2.resize(image, (size, size), interpolation=cv2.INTER_LINEAR)
         return cv2.flip(image, 1) if random.random() < 0.5 else image
 
-    def _normalise(self, image: np.ndarray, planes: np.ndarray) -> None:
+    def _normalize(self, image: np.ndarray, planes: np.ndarray) -> None:
         import cv2
 
         for plane, channel, mean, std in zip(

@@ -66,7 +66,7 @@ def draw_erasing(size: int) -> tuple[slice, slice] | None:
 
 
 def shift_matrix(name: str, value: float, size: int) -> tuple[float, float, float, float, float, float]:
-    """Output-to-source matrix (a, b, c, d, e, f) of a shear, a translation or a rotation about the centre."""
+    """Output-to-source matrix (a, b, c, d, e, f) of a shear, a translation or a rotation about the center."""
     if name == "TranslateX":
         return 1, 0, -value, 0, 1, 0
     if name == "TranslateY":
@@ -75,5 +75,5 @@ def shift_matrix(name: str, value: float, size: int) -> tuple[float, float, floa
         return 1, value, 0, 0, 1, 0
     if name == "ShearY":
         return 1, 0, 0, value, 1, 0
-    cos, sin, centre = math.cos(math.radians(value)), math.sin(math.radians(value)), (size - 1) / 2
-    return cos, -sin, centre - centre * (cos - sin), sin, cos, centre - centre * (sin + cos)
+    cos, sin, center = math.cos(math.radians(value)), math.sin(math.radians(value)), (size - 1) / 2
+    return cos, -sin, center - center * (cos - sin), sin, cos, center - center * (sin + cos)

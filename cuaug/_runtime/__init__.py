@@ -1,17 +1,15 @@
 """The process and the machine: compiled library, forks, memory, CPU limits, ranks.
 
-cpu_limits.py      CPUs and memory that this process may use, within the limits of its control groups (containers)
-disk.py            everything that cuaug writes to disk: indexes, caches, compiled kernels, shards
-distributed.py     rank, world size and GPU of this process
-extras.py          imports of optional libraries: cuaug's extras
-fork.py            one registry of everything that a forked child must renew
-huge_pages.py      host memory in mappings of its own, with huge pages where large
-intraop.py         the number of threads that share the images of a batch outside a loader
-libc.py            the C library
-native.py          the compiled kernel library: CPU kernels, planner, JPEG code and random draws, through ctypes
-npy.py             reads arrays that `np.save` wrote, without unpickling
-npz.py             dicts of arrays as .npz files, which `numpy.load` reads too; nothing is pickled
-per_process.py     objects that each process makes for itself, such as open files and locks
-placement.py       CPUs for the worker threads of one rank: near its GPU, shared with the other ranks of the machine
-rank_agreement.py  the ranks of torch.distributed agree on their samples, through its key-value store
+arguments.py        checks of arguments: each raises an error that names the argument
+c_headers.py        functions and structs of the kernel sources, as ctypes types
+cpus.py             CPUs and memory that this process may use; the CPUs of worker threads; threads outside a loader
+disk.py             everything that cuaug writes to disk: indexes, caches, compiled kernels, shards
+extras.py           imports of optional libraries: cuaug's extras
+fork.py             what a forked child must renew; objects that each process makes for itself
+huge_pages.py       host memory in mappings of its own, with huge pages where large
+limits.py           size limits of one sample
+migration_hints.py  names and arguments of other libraries, and what cuaug has in their place
+native.py           the compiled kernel library: CPU kernels, planner, JPEG code and random draws, through ctypes
+npy.py              arrays as .npy and .npz files, without pickling
+ranks.py            rank, world size and GPU of this process; ranks agree on their samples
 """

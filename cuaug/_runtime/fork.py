@@ -1,4 +1,4 @@
-"""One registry of everything that a forked child must renew.
+"""One registry of everything that a forked child must renew, and objects that each process makes for itself.
 
 A forked child has one thread. Locks that other threads held stay locked in it, and threads, file offsets and library
 handles belong to its parent. Modules register their state here; `os.register_at_fork` is called nowhere else.
@@ -12,9 +12,9 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
-__all__ = ["fork_safe_lock", "hold_during_fork", "renew_after_fork"]
+__all__ = ["PerProcess", "fork_safe_lock", "hold_during_fork", "renew_after_fork"]
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _functions: list[Callable[[], object]] = []
@@ -67,3 +67,39 @@ def _after_in_child() -> None:
 
 
 os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+
+
+T = TypeVar("T")
+
+_make_lock = fork_safe_lock()
+
+
+class PerProcess(Generic[T]):
+    """An object that each process makes once, on first use.
+
+    Args:
+        make: makes the object. Its errors reach the caller of `get`. It must pickle if this object is to pickle.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._object: T | None = None
+        self._is_made = False
+        self._inherited: T | None = None
+        renew_after_fork(self._renew)
+
+    def get(self) -> T:
+        """This process's object."""
+        if not self._is_made:
+            with _make_lock:
+                if not self._is_made:
+                    self._object = self._make()
+                    self._is_made, self._inherited = True, None
+        return cast(T, self._object)
+
+    def _renew(self) -> None:
+        # The parent's object is kept for now: closing it right after a fork may wait for a lock that is never free.
+        self._inherited, self._is_made = self._object, False
+
+    def __reduce__(self) -> Any:
+        return PerProcess, (self._make,)

@@ -44,7 +44,7 @@ def pages(size: int) -> NDArray[np.uint8]:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """An uninitialised contiguous tensor; a large one on the CPU has huge pages."""
+    """An uninitialized contiguous tensor; a large one on the CPU has huge pages."""
     size = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or size < _MAPPED_BYTES:
         return torch.empty(shape, dtype=dtype, device=device)

@@ -15,25 +15,21 @@ several loaders over the same samples and refuses others. `DecodedCache` keeps n
 
 `estimate` predicts the size of a dataset in each cache; `shrunken_size` is the size at which an image is cached.
 
-encoded.py        `EncodedCache`
-decoded.py        `DecodedCache`, over one of the stores
-limits.py         limits, and checks that a cache belongs to a dataset
-estimate.py       `estimate`
-open.py           opens a loader's cache for its source
-device.py         `DeviceStore`: decoded pixels in a GPU's memory
-disk.py           `DiskStore`: decoded pixels in a directory, shared by processes and kept after they end
-image_buffers.py  reusable memory for images read from a disk cache
-memory.py         `MemoryStore`: decoded pixels in this process's memory
+encoded.py       `EncodedCache`
+decoded.py       `DecodedCache`, over one of the stores; those in memory and in a GPU's memory
+disk_store.py    `DiskStore`: decoded pixels in a directory, shared by processes and kept after they end
+cache_limits.py  limits, and checks that a cache belongs to a dataset
+estimate.py      `estimate`
+open_cache.py    opens a loader's cache for its source
 """
 
 from __future__ import annotations
 
-from cuaug.cache.decoded import DecodedCache
-from cuaug.cache.device import DeviceImage
+from cuaug.cache.cache_limits import CacheStats
+from cuaug.cache.decoded import DecodedCache, DeviceImage
 from cuaug.cache.encoded import EncodedCache
 from cuaug.cache.estimate import SizeEstimate, estimate, shrunken_size
-from cuaug.cache.limits import CacheStats
-from cuaug.cache.open import open_cache
+from cuaug.cache.open_cache import open_cache
 
 __all__ = [
     "CacheStats",

@@ -1,8 +1,14 @@
-"""`DecodedCache`: decoded pixels in memory, on disk or on a GPU."""
+"""`DecodedCache`: decoded pixels in memory, on disk or on a GPU.
+
+`MemoryStore` keeps them in this process's memory, `DeviceStore` in a GPU's. `DeviceBlocks` is the memory of caches
+there.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,15 +16,165 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug._runtime.arguments import integer
 from cuaug._runtime.fork import fork_safe_lock
-from cuaug.arguments import integer
-from cuaug.cache.device import DeviceImage, DeviceStore
-from cuaug.cache.disk import DiskStore
-from cuaug.cache.limits import CacheStats, differences, identity, release_reservation, set_limit
-from cuaug.cache.memory import MemoryStore
+from cuaug.cache.cache_limits import CacheStats, differences, identity, release_reservation, set_limit
+from cuaug.cache.disk_store import DiskStore
 from cuaug.errors import ArgumentError
 
-__all__ = ["DecodedCache"]
+__all__ = ["DecodedCache", "DeviceBlocks", "DeviceImage", "DeviceStore", "MemoryStore"]
+
+log = logging.getLogger("cuaug")
+
+# Memory is allocated in blocks of this size and filled from one end: untouched pages take no memory. A single block of
+# the whole limit would fail if the limit exceeds the machine's memory.
+BLOCK_BYTES = 64 << 20
+
+
+class MemoryStore:
+    """Keeps decoded images in large memory blocks of this process, one after the other.
+
+    It grows block by block up to `limit_bytes`, and stops growing if memory runs out. A forked child keeps what its
+    parent held; its own additions stay its own.
+
+    `_views` maps a sample to its pixels. None marks a sample that a thread is copying: absent for `get`, present for
+    `put`.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._free = np.empty(0, dtype=np.uint8)  # the rest of the last block
+        self._views: dict[int, NDArray[np.uint8] | None] = {}
+        self._lock = fork_safe_lock()
+
+    def get(self, index: int) -> NDArray[np.uint8] | None:
+        return self._views.get(index)
+
+    def put(self, index: int, pixels: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        with self._lock:
+            if index in self._views:
+                return self._views[index]
+            memory = self._allocate(pixels.nbytes)
+            if memory is None:
+                return None
+            self._views[index] = None
+        view = memory.reshape(pixels.shape)
+        view[...] = pixels  # first touch of its pages: slow, so not under the lock
+        view.flags.writeable = False
+        self._views[index] = view
+        return view
+
+    def _allocate(self, size: int) -> NDArray[np.uint8] | None:
+        available = self._limit_bytes - self._bytes
+        if size > available:
+            return None
+        if size > len(self._free):
+            try:
+                self._free = np.empty(max(size, min(BLOCK_BYTES, available)), dtype=np.uint8)
+            except MemoryError:
+                log.warning("the decoded cache takes no more samples: out of memory beyond %d bytes", self._bytes)
+                self._limit_bytes = self._bytes
+                return None
+        memory, self._free = self._free[:size], self._free[size:]
+        self._bytes += size
+        return memory
+
+    def stats(self) -> CacheStats:
+        return CacheStats(len(self._views), self._bytes, self._limit_bytes)
+
+
+# Device memory is allocated in blocks of this size and filled from one end.
+_BLOCK_BYTES = 64 << 20
+# Alignment of each image: kernels read single bytes, but aligned ones share memory transactions.
+_ALIGN_BYTES = 128
+
+
+class DeviceImage:
+    """A decoded image in device memory.
+
+    Attributes:
+        height, width: in pixels.
+        tensor: (height, width, 3) uint8, contiguous. Do not write to it.
+    """
+
+    __slots__ = ("height", "tensor", "width")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.height, self.width = tensor.shape[:2]
+        self.tensor = tensor
+
+
+class DeviceBlocks:
+    """Large blocks of device memory, filled one after the other.
+
+    They grow up to `limit_bytes`, counting each piece rounded up to 128 bytes, and stop growing if the GPU runs out of
+    memory.
+
+    Args:
+        name: of the cache, for a warning.
+
+    Attributes:
+        bytes: in use.
+        limit_bytes: limit on these.
+    """
+
+    def __init__(self, limit_bytes: int, device: torch.device, name: str) -> None:
+        self.limit_bytes, self._device, self._name = limit_bytes, device, name
+        self.bytes = 0
+        self._free = torch.empty(0, dtype=torch.uint8, device=device)
+
+    def has_room(self, size: int) -> bool:
+        return -(-size // _ALIGN_BYTES) * _ALIGN_BYTES <= self.limit_bytes - self.bytes
+
+    def allocate(self, size: int) -> torch.Tensor | None:
+        """(size,) uint8, from a multiple of 128 bytes on; None if it does not fit."""
+        if not self.has_room(size):
+            return None
+        aligned_size = -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+        if aligned_size > len(self._free):
+            block_size = max(aligned_size, min(_BLOCK_BYTES, self.limit_bytes - self.bytes))
+            try:
+                self._free = torch.empty(block_size, dtype=torch.uint8, device=self._device)
+            except torch.cuda.OutOfMemoryError:
+                log.warning("the %s takes no more samples: GPU out of memory beyond %d bytes", self._name, self.bytes)
+                self.limit_bytes = self.bytes
+                return None
+        memory, self._free = self._free[:size], self._free[aligned_size:]
+        self.bytes += aligned_size
+        return memory
+
+
+class DeviceStore:
+    """Keeps decoded images in `DeviceBlocks`. It belongs to one process and one GPU."""
+
+    def __init__(self, limit_bytes: int, device: torch.device) -> None:
+        self._device = device
+        self._blocks = DeviceBlocks(limit_bytes, device, "decoded cache")
+        self._images: dict[int, DeviceImage] = {}
+        self._lock = threading.Lock()
+
+    def get(self, index: int) -> DeviceImage | None:
+        return self._images.get(index)
+
+    def put(self, images: Mapping[int, torch.Tensor]) -> None:
+        """Copies the samples' images, (h, w, 3) uint8 on the device, as far as they fit.
+
+        It waits for the copies, so that any stream may read an image found here.
+        """
+        copies = {}
+        with self._lock:
+            for index, image in images.items():
+                memory = None if index in self._images else self._blocks.allocate(image.nelement())
+                if memory is not None:
+                    copies[index] = memory.view(image.shape)
+                    copies[index].copy_(image)
+        if copies:
+            torch.cuda.current_stream(self._device).synchronize()
+            self._images.update((index, DeviceImage(tensor)) for index, tensor in copies.items())
+
+    def stats(self) -> CacheStats:
+        return CacheStats(len(self._images), self._blocks.bytes, self._blocks.limit_bytes)
 
 
 class DecodedCache:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from cuaug._runtime.fork import fork_safe_lock
-from cuaug.cache.device import DeviceBlocks
-from cuaug.cache.limits import CacheStats, differences, identity, release_reservation, set_limit
+from cuaug.cache.cache_limits import CacheStats, differences, identity, release_reservation, set_limit
+from cuaug.cache.decoded import DeviceBlocks
 from cuaug.codec import ResidentJpeg
 from cuaug.errors import ArgumentError
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.arguments import integer
-from cuaug.cache.limits import format_bytes
+from cuaug._runtime.arguments import integer
+from cuaug._runtime.limits import DEFAULT_MAX_BYTES
+from cuaug.cache.cache_limits import format_bytes
 from cuaug.codec import DecodedImage, EncodedImage, read_header
-from cuaug.codec.video_index import VideoIndex
+from cuaug.codec.video.video_index import VideoIndex
 from cuaug.errors import DecodeError, SourceError
-from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import open_source
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources.file_bytes import read_bytes
 from cuaug.sources.open import Loadable
-from cuaug.sources.video_index import open_index
+from cuaug.sources.video_index_file import open_index
 from cuaug.sources.videos import ClipRequest
 
 __all__ = ["SizeEstimate", "estimate", "shrunken_size"]

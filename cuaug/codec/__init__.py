@@ -12,15 +12,15 @@
 
 The output is (H, W, 3) uint8 RGB, equal to Pillow's `convert("RGB")`: gray is repeated, alpha is dropped (not blended),
 CMYK and palettes are converted. Files that would lose depth, bands, pages or frames are refused unless `lossy=True`,
-which takes 8 bits of the first frame. We scale 16-bit gray then, which Pillow clips to a white image. `read_picture`
-decodes gray, RGBA, and channels and depth as stored.
+which takes 8 bits of the first frame. We scale 16-bit gray then, which Pillow clips to a white image.
+`read_multichannel` decodes gray, RGBA, and channels and depth as stored.
 
 Limits:
 - `max_pixels` bounds the size of an image. It also bounds the work hidden behind a small size: JPEG scans, TIFF tiles,
   AVIF frames, and JPEG 2000 tiles, precincts and code blocks.
 - Other formats raise `DecodeError`, even where Pillow reads them: their decoders have no limits.
 - nvImageCodec 0.9.0 corrupts the heap on a damaged JPEG 2000 file, and returns a damaged TIFF half-filled as a success.
-  Its colours also differ for TIFF palettes, gray with alpha and CMYK. Pillow therefore decodes both formats.
+  Its colors also differ for TIFF palettes, gray with alpha and CMYK. Pillow therefore decodes both formats.
 - nvImageCodec gives no reason for a failure. Pillow decodes such a file after all, or names the cause.
   `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` and `PIL.Image.MAX_IMAGE_PIXELS` apply then.
 
@@ -34,41 +34,29 @@ kernels/cpu/batch_work.h.
 
 image.py           `EncodedImage`, `DecodedImage`, `read_header`
 sniff.py           format, EXIF orientation and JPEG markers, from the first bytes
-cpu.py, cuda.py    `CpuDecoder`, `CudaDecoder`
-decoder_paths.py   which of nvImageCodec's decoders a GPU uses
+cpu_decoder.py     `CpuDecoder`
+cuda_decoder.py    `CudaDecoder`
+decode_options.py  `DecodeOptions`: how a loader decodes
 _nvimgcodec_c.py   nvImageCodec on the CPU, through its C interface
-_nvimgcodec.py     nvImageCodec on GPUs, through its Python interface
-_pillow.py         decoding with Pillow
-masks.py           masks as class numbers, with Pillow
-picture.py         images that are not 8-bit RGB: PNG, TIFF and NPY as stored, other formats with Pillow
-tiff_pixels.py     TIFF samples as stored
-loss.py            information that a file loses in 8 bits
-tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
-device_jpegs.py    what our kernels (kernels/core/decode_jpeg.h) decode of a batch's JPEGs
-jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG
-jpeg_index.py      the JPEG index: entry points, in a file that processes share
-exif.py            EXIF orientation of pixels and regions
+_nvimgcodec.py     nvImageCodec on GPUs, through its Python interface; which of its decoders a GPU uses
+device_jpegs.py    JPEGs of a batch for our kernels (kernels/core/decode_jpeg.h)
+jpeg_index.py      the JPEG index: entry points, in a file that processes share; crops of JPEGs
 jpegtran.py        restart markers for JPEGs, for `cuaug prepare`
-multichannel.py    `MultiChannelImage`: other images than 8-bit RGB, for the kernels
+masks.py           masks as class numbers, with Pillow
+multichannel.py    images that are not 8-bit RGB, and their form for the kernels
 messages.py        warnings of the image libraries
-nvdec.py           `NvdecDecoder`: decodes chosen frames of a video on a GPU's video engine, with PyNvVideoCodec
-samples.py         depth, sign and order of a file's samples, as the file states them
-sei.py             supplemental enhancement information (SEI) of H.264 and HEVC: messages beside the pictures
-video.py           `VideoDecoder`: decodes chosen frames of a video, and no more than they need
-video_index.py     `VideoIndex`: when each frame of a video is shown, and where decoding may begin
-yuv.py             converts parts of decoded video frames to RGB
-yuv_planes.py      copies the rows of video frames' planes that conversion to RGB reads, packed, for the upload to a GPU
+formats/           formats beside JPEG
+video/             videos
 """
 
 from __future__ import annotations
 
-from cuaug.codec._nvimgcodec import gpu_decodes, nv
+from cuaug.codec._nvimgcodec import DecoderPaths, gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
-from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
-from cuaug.codec.cuda import CpuFallback, CudaDecoder
-from cuaug.codec.decoder_paths import DecoderPaths
+from cuaug.codec.cpu_decoder import CpuDecoder, DecodeResult, thread_decoder
+from cuaug.codec.cuda_decoder import CpuFallback, CudaDecoder
 from cuaug.codec.device_jpegs import DeviceJpegs, DevicePlan, Places, ResidentJpeg, memory_bound, resident_table
-from cuaug.codec.exif import Region
+from cuaug.codec.formats.loss import pil_to_rgb8
 from cuaug.codec.image import (
     DecodedImage,
     EncodedImage,
@@ -80,19 +68,16 @@ from cuaug.codec.image import (
     read_jpeg_headers,
     read_other_header,
 )
-from cuaug.codec.jpeg_crop import SPARE_BYTES
-from cuaug.codec.jpeg_index import JpegIndex
-from cuaug.codec.loss import pil_to_rgb8
+from cuaug.codec.jpeg_index import SPARE_BYTES, JpegIndex
 from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog, split_lines
-from cuaug.codec.multichannel import MultiChannelImage
-from cuaug.codec.picture import PICTURE_MODES, read_picture
-from cuaug.codec.sniff import MAX_FULL_SCANS, MAX_SCANS, file_format
+from cuaug.codec.multichannel import MULTICHANNEL_MODES, MultiChannelImage, read_multichannel
+from cuaug.codec.sniff import MAX_FULL_SCANS, MAX_SCANS, Region, file_format
 
 __all__ = [
     "MAX_FULL_SCANS",
     "MAX_SCANS",
-    "PICTURE_MODES",
+    "MULTICHANNEL_MODES",
     "SPARE_BYTES",
     "CpuDecoder",
     "CpuFallback",
@@ -124,8 +109,8 @@ __all__ = [
     "pil_to_rgb8",
     "read_header",
     "read_jpeg_headers",
+    "read_multichannel",
     "read_other_header",
-    "read_picture",
     "resident_table",
     "split_lines",
     "thread_decoder",

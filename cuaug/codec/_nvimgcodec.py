@@ -1,4 +1,9 @@
-"""Imports nvImageCodec's Python interface, tests GPU decoding, and makes decode options."""
+"""Imports nvImageCodec's Python interface, tests GPU decoding, and makes decode options.
+
+nvImageCodec 0.9 has three decoders for JPEG: `nvjpeg_hw_decoder` (the hardware engine), `nvjpeg_cuda_decoder` (CUDA
+kernels; the Huffman codes are read on the CPU or on the GPU) and a lossless one. `DecoderPaths` chooses among them;
+`benchmarks/gpu_decode.py` measures them.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +15,19 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from PIL import Image
 
 from cuaug._runtime.fork import hold_during_fork, renew_after_fork
-from cuaug._runtime.libc import libc
-from cuaug.codec.decoder_paths import DecoderPaths
+from cuaug._runtime.native import libc
 from cuaug.codec.messages import capture_stderr
 
 __all__ = [
     "PLAIN_SIZE",
+    "DecoderPaths",
     "decode_params",
     "engine_decodes",
     "gpu_decodes",
@@ -32,6 +38,39 @@ __all__ = [
     "quiet_opencv",
 ]
 
+
+@dataclass(frozen=True)
+class DecoderPaths:
+    """How one decoder splits and decodes the JPEGs of a batch.
+
+    Attributes:
+        fancy_upsampling: interpolate chroma, as libjpeg does.
+        load_hint: share of JPEGs for the engine, from 0 to 1; CUDA kernels decode the rest. 0 turns the engine off.
+    """
+
+    fancy_upsampling: bool = True
+    load_hint: float = 1.0
+
+    @property
+    def options(self) -> str:
+        """The options of nvImageCodec's `Decoder`."""
+        return f":fancy_upsampling={int(self.fancy_upsampling)}"
+
+    @property
+    def jpeg_backends(self) -> list[tuple[str, float]]:
+        """(backend kind, load hint) for JPEGs: with CPU_ONLY, a JPEG that fails would silently go to the CPU."""
+        engine = [("HW_GPU_ONLY", self.load_hint)] if self.load_hint > 0 else []
+        return [*engine, ("GPU_ONLY", 1.0), ("HYBRID_CPU_GPU", 1.0)]
+
+    @property
+    def other_backends(self) -> list[tuple[str, float]]:
+        """(backend kind, load hint) for PNG and WebP, which the CPU decodes.
+
+        With CPU_ONLY alone, nvImageCodec would take the output for host memory.
+        """
+        return [("GPU_ONLY", 1.0), ("CPU_ONLY", 1.0)]
+
+
 _nvimgcodec: ModuleType | None = None
 import_lock = threading.RLock()
 """Held while a library of nvImageCodec is loaded."""
@@ -41,7 +80,7 @@ hold_during_fork(import_lock)  # a forked child could not finish its parent's im
 def nv() -> ModuleType:
     """Import nvImageCodec on first use. The import may create a CUDA context, so it must not happen before a fork.
 
-    A Ctrl-C during its initialisation would raise an ImportError, and no later import would succeed in this process.
+    A Ctrl-C during its initialization would raise an ImportError, and no later import would succeed in this process.
     Only the main thread handles signals, so it lets another thread import.
     """
     if _nvimgcodec is None:
@@ -188,8 +227,8 @@ def engine_decodes(device_id: int) -> str:
             results.append(f"fails {with_or_without} ({type(error).__name__}: {error})")
             continue
         is_red = mean is not None and mean[0] >= 240 and mean[1] <= 15
-        colours = "" if mean is None or is_red else f", red came as red={mean[0]:.0f} green={mean[1]:.0f}"
-        results.append(f"{'decodes' if is_red else 'does not decode'} {with_or_without}{colours}")
+        colors = "" if mean is None or is_red else f", red came as red={mean[0]:.0f} green={mean[1]:.0f}"
+        results.append(f"{'decodes' if is_red else 'does not decode'} {with_or_without}{colors}")
     text = ", ".join(results)
     if all(result.startswith("decodes") for result in results):
         return text
@@ -204,10 +243,10 @@ PLAIN_SIZE = 240, 320
 """(height, width) of `plain_jpeg`."""
 
 
-def plain_jpeg(colour: tuple[int, int, int]) -> bytes:
-    """A one-colour JPEG large enough for a GPU's hardware engine, which refuses a few pixels."""
+def plain_jpeg(color: tuple[int, int, int]) -> bytes:
+    """A one-color JPEG large enough for a GPU's hardware engine, which refuses a few pixels."""
     encoded = io.BytesIO()
-    Image.new("RGB", PLAIN_SIZE[::-1], colour).save(encoded, "JPEG")
+    Image.new("RGB", PLAIN_SIZE[::-1], color).save(encoded, "JPEG")
     return encoded.getvalue()
 
 

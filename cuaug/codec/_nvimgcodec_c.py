@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
 from cuaug._runtime.native import address, library
-from cuaug.codec._nvimgcodec import import_lock, quiet_opencv
-from cuaug.codec.decoder_paths import DecoderPaths
+from cuaug.codec._nvimgcodec import DecoderPaths, import_lock, quiet_opencv
 from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.codec.messages import TEXT_BYTES, split_lines
 from cuaug.errors import DeviceError

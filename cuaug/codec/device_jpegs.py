@@ -12,10 +12,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.c_headers import columns, read_struct
 from cuaug._runtime.native import address, library
 from cuaug.codec.jpeg_index import JpegIndex
 
 __all__ = ["DeviceJpegs", "DevicePlan", "Places", "ResidentJpeg", "memory_bound", "resident_table"]
+
+_REGION = columns(read_struct("jpeg/decode_region.h", "EncodedRegion"))
 
 
 class DevicePlan(NamedTuple):
@@ -88,8 +91,9 @@ def resident_table(
         regions: (n, 4).
     """
     table = np.zeros((len(residents), 11), dtype=np.int64)
-    table[:, 2:4], table[:, 4] = sizes.T, [resident.orientation for resident in residents]
-    table[:, 6], table[:, 7:] = True, regions
+    table[:, [_REGION.height, _REGION.width]] = sizes.T
+    table[:, _REGION.orientation] = [resident.orientation for resident in residents]
+    table[:, _REGION.is_jpeg], table[:, _REGION.y0 :] = True, regions
     return table
 
 

@@ -13,20 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.limits import DEFAULT_MAX_PIXELS, check_pixels
 from cuaug._runtime.native import address, data_address, library
 from cuaug.codec._nvimgcodec import open_streams
 from cuaug.codec._nvimgcodec_c import stored_size
-from cuaug.codec._pillow import pillow_decode, pillow_open, pillow_orientation
-from cuaug.codec.avif import AVIF_BRANDS, as_still_avif
-from cuaug.codec.exif import Region
-from cuaug.codec.jpeg2000 import CODESTREAM, check_jpeg2000
-from cuaug.codec.jpeg_crop import crop_jpeg
-from cuaug.codec.jpeg_index import JpegIndex
-from cuaug.codec.loss import check_frames, check_pages, check_samples, log_alpha
+from cuaug.codec.formats.avif import AVIF_BRANDS, as_still_avif
+from cuaug.codec.formats.jpeg2000 import CODESTREAM, check_jpeg2000
+from cuaug.codec.formats.loss import check_frames, check_pages, check_samples, log_alpha
+from cuaug.codec.formats.pillow import pillow_decode, pillow_open, pillow_orientation
+from cuaug.codec.formats.tiff import TIFF_SIGNATURES, check_tiff
+from cuaug.codec.jpeg_index import JpegIndex, crop_jpeg
 from cuaug.codec.messages import capture_stderr
 from cuaug.codec.sniff import (
     MAX_FULL_SCANS,
     MAX_SCANS,
+    Region,
     count_scans,
     exif_orientation,
     file_format,
@@ -34,9 +35,7 @@ from cuaug.codec.sniff import (
     swaps_axes,
     webp_size,
 )
-from cuaug.codec.tiff import TIFF_SIGNATURES, check_tiff
 from cuaug.errors import DecodeError
-from cuaug.limits import DEFAULT_MAX_PIXELS, check_pixels
 
 __all__ = [
     "MIN_CROP_SIDE",

@@ -19,7 +19,7 @@ from cuaug.errors import DecodeError
 __all__ = ["check_jpegtran", "restart_interval", "with_restarts"]
 
 _INTERVAL_PIXELS = 64
-"""Distance of restart markers, about. A marker costs some four bytes, one or two percent of a file, which optimised
+"""Distance of restart markers, about. A marker costs some four bytes, one or two percent of a file, which optimized
 Huffman tables give back. A longer distance makes JPEG crops larger."""
 # A marker that ends entropy-coded data: neither a stuffed 0xFF nor a fill byte nor a restart marker.
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
@@ -28,7 +28,7 @@ _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 def with_restarts(data: bytes, *, jpegtran: str = "jpegtran") -> bytes:
     """Add restart markers to a JPEG, so that its regions decode alone.
 
-    Image, EXIF, colour profile, comments and bytes after the image stay. A progressive file becomes a sequential one,
+    Image, EXIF, color profile, comments and bytes after the image stay. A progressive file becomes a sequential one,
     which decodes faster and is larger.
 
     Args:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.codec._pillow import error_message, pillow_open
+from cuaug._runtime.limits import check_pixels
+from cuaug.codec.formats.pillow import error_message, pillow_open
+from cuaug.codec.formats.sample_format import Samples, stored_samples
 from cuaug.codec.image import pillow_header
-from cuaug.codec.samples import Samples, stored_samples
 from cuaug.errors import DecodeError
-from cuaug.limits import check_pixels
 
 __all__ = ["decode_mask", "mask_array"]
 

@@ -1,4 +1,4 @@
-"""Reads format, EXIF orientation and JPEG markers from encoded bytes, within microseconds.
+"""Reads format, EXIF orientation and JPEG markers from encoded bytes, and applies orientations.
 
 nvImageCodec applies the EXIF orientation but does not report it, and the displayed size depends on it. This parser
 accepts only metadata that all readers interpret alike: one EXIF block whose first directory holds the tag once, as one
@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,14 @@ from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 __all__ = [
     "MAX_FULL_SCANS",
     "MAX_SCANS",
+    "Region",
+    "apply_orientation",
     "count_scans",
     "exif_orientation",
     "file_format",
     "jpeg_headers",
+    "orient_array",
+    "orient_region",
     "swaps_axes",
     "webp_size",
 ]
@@ -152,7 +157,7 @@ def _png(data: bytes) -> int | None:
             if exif is not None:
                 return None
             exif = data[at + 8 : at + 8 + length]
-        # acTL starts an animation: nvImageCodec returns its damaged pixels as uninitialised memory. The text chunk is
+        # acTL starts an animation: nvImageCodec returns its damaged pixels as uninitialized memory. The text chunk is
         # how ImageMagick stores EXIF.
         elif kind == b"acTL" or (kind in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8)):
             return None
@@ -188,3 +193,52 @@ def _webp(data: bytes) -> int | None:
 
 
 _READERS = {"jpeg": _jpeg, "png": _png, "webp": _webp}
+
+
+Region = tuple[int, int, int, int]
+"""y0, x0, y1, x1 in pixels; the ends are excluded."""
+
+# Orientations (EXIF 2.3, 4.6.4, tag 274) that reverse the stored rows, or the stored columns, before axes are swapped.
+_FLIPS_ROWS, _FLIPS_COLUMNS = {3, 4, 6, 7}, {2, 3, 7, 8}
+
+
+def orient_region(region: Region, size: tuple[int, int], orientation: int, *, inverse: bool = False) -> Region:
+    """Map a region of the stored image to the displayed image.
+
+    Args:
+        size: (height, width) of the image that `region` belongs to.
+        orientation: the EXIF orientation, 1 to 8.
+        inverse: map from the displayed image to the stored one.
+    """
+    y0, x0, y1, x1 = region
+    height, width = size
+    if inverse and swaps_axes(orientation):
+        y0, x0, y1, x1 = x0, y0, x1, y1
+        height, width = width, height
+    if orientation in _FLIPS_ROWS:
+        y0, y1 = height - y1, height - y0
+    if orientation in _FLIPS_COLUMNS:
+        x0, x1 = width - x1, width - x0
+    return (x0, y0, x1, y1) if not inverse and swaps_axes(orientation) else (y0, x0, y1, x1)
+
+
+def apply_orientation(pixels: NDArray[np.uint8], orientation: int, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Rotate and flip stored pixels to the displayed image.
+
+    Args:
+        pixels: (h, w, 3) as stored; the pixels of a row are packed.
+        orientation: the EXIF orientation, 1 to 8.
+        out: (h * w * 3,) memory for the result.
+
+    Returns:
+        (h, w, 3), or (w, h, 3) where the orientation swaps the axes: a packed view of `out`.
+    """
+    height, width, _ = pixels.shape
+    library.cuaug_apply_orientation(address(pixels), pixels.strides[0], height, width, orientation, address(out))
+    return out.reshape((width, height, 3) if swaps_axes(orientation) else (height, width, 3))
+
+
+def orient_array(array: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Rotate and flip (H, W, C) of any dtype to the displayed image: a view."""
+    array = array[:: -1 if orientation in _FLIPS_ROWS else 1, :: -1 if orientation in _FLIPS_COLUMNS else 1]
+    return array.swapaxes(0, 1) if swaps_axes(orientation) else array

@@ -24,10 +24,10 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
 
-from cuaug._runtime.cpu_limits import allowed_cpus
-from cuaug.commands.progress import Progress
+from cuaug._runtime.cpus import allowed_cpus
+from cuaug._runtime.limits import DEFAULT_MAX_PIXELS
+from cuaug.commands.progress_bar import Progress
 from cuaug.errors import CuaugError, DecodeError
-from cuaug.limits import DEFAULT_MAX_PIXELS
 
 __all__ = ["check"]
 
@@ -235,7 +235,7 @@ def _cause(source: Any, index: int, decoder: Any, on_frame: Callable[[], None]) 
     """The damage of a sample; None if it has none."""
     from cuaug.codec import DecodedImage, read_header
     from cuaug.commands.open_paths import read_sample
-    from cuaug.sources._bytes import error_reason, is_fd_limit_error
+    from cuaug.sources.file_bytes import error_reason, is_fd_limit_error
     from cuaug.sources.videos import ClipRequest
 
     try:
@@ -266,8 +266,8 @@ def _check_video(request: Any, decodes: bool, on_frame: Callable[[], None]) -> N
     """
     import numpy as np
 
-    from cuaug.codec.video import thread_video_decoder
-    from cuaug.pipeline.clips import read_clip
+    from cuaug.codec.video.decoder import thread_video_decoder
+    from cuaug.pipeline.clip_reader import read_clip
 
     clip = read_clip(request, np.zeros(request.sampler.frames), DEFAULT_MAX_PIXELS)
     if decodes:

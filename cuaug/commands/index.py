@@ -9,14 +9,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
 
-from cuaug._runtime.cpu_limits import allowed_cpus
+from cuaug._runtime.cpus import allowed_cpus
 from cuaug.codec import JpegIndex, read_header
 from cuaug.codec.image import EncodedJpeg
-from cuaug.codec.jpeg_crop import crop_jpeg
+from cuaug.codec.jpeg_index import crop_jpeg
 from cuaug.commands.open_paths import open_paths, read_sample
-from cuaug.commands.progress import Progress
+from cuaug.commands.progress_bar import Progress
 from cuaug.errors import CuaugError, DecodeError, SourceError
-from cuaug.sources._bytes import error_reason, is_fd_limit_error
+from cuaug.sources.file_bytes import error_reason, is_fd_limit_error
 from cuaug.sources.jpeg_index_file import open_index_file
 
 __all__ = ["index"]

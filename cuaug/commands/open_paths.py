@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cuaug._runtime.limits import DEFAULT_MAX_BYTES, check_bytes
 from cuaug.errors import ArgumentError
-from cuaug.limits import DEFAULT_MAX_BYTES, check_bytes
 from cuaug.sources import Parquet, Source, TarShards, Videos, open_source, optional_method
-from cuaug.sources._bytes import read_bytes
-from cuaug.sources._text import open_text
+from cuaug.sources.file_bytes import read_bytes
 from cuaug.sources.files import EXTENSIONS, images_below
+from cuaug.sources.text import open_text
 from cuaug.sources.videos import EXTENSIONS as VIDEO_EXTENSIONS
 
 __all__ = ["open_paths", "open_videos", "read_sample"]

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from cuaug._runtime.cpu_limits import allowed_cpus
+from cuaug._runtime.cpus import allowed_cpus
 from cuaug._runtime.disk import Directory, UntrustedError
 from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
-from cuaug.commands.progress import Progress
+from cuaug.commands.progress_bar import Progress
 from cuaug.errors import LoaderError, SourceError
-from cuaug.sources._bytes import open_regular
-from cuaug.sources._index import SUFFIX
-from cuaug.sources.tar_shards import members
+from cuaug.sources.file_bytes import open_regular
+from cuaug.sources.shards.shard_index import SUFFIX
+from cuaug.sources.shards.tar import members
 
 __all__ = ["Prepared", "prepare", "prepare_files", "with_restarts"]
 

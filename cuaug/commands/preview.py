@@ -20,20 +20,20 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
+from cuaug._runtime.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 from cuaug.codec import CpuDecoder, DecodedImage, MessageLog, read_header
 from cuaug.commands.open_paths import open_videos
-from cuaug.commands.progress import Progress
+from cuaug.commands.progress_bar import Progress
 from cuaug.drawing import Cell, draw_targets, grid, shrink, to_pixels
 from cuaug.errors import CuaugError, DecodeError, SourceError, TransformError
-from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
-from cuaug.pipeline.clips import decode_clip, read_clip
+from cuaug.pipeline.clip_reader import decode_clip, read_clip
 from cuaug.sampling.rng import hash_seed
 from cuaug.sources import Files, Source, open_source, optional_method
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources.file_bytes import read_bytes
 from cuaug.sources.files import EXTENSIONS, images_below
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets import holds_targets
-from cuaug.transforms.normalization import normalization_of
+from cuaug.transforms.compose import normalization_of
 
 __all__ = ["Cell", "chain_of", "draw", "grid", "preview", "to_image"]
 

@@ -1,20 +1,16 @@
 """The devices that plans run on; the only package that launches kernels.
 
-cpu.py             the compiled kernels, for one sample, several, or a stack on several threads
-cuda.py            the same kernels through NVRTC and CuPy
-cpu_functions.py   pixel functions compiled by the user's C++ compiler
-cxx_program.py     compilation of one C++ program, in a process of its own
-background.py      a process that compiles while training goes on
-tiles.py           the launches of a pass, and the tiles of their blocks
-workspace.py       memory of a run on a GPU, and where images between passes lie in it
-nvrtc.py           compilation of the kernels for a GPU
-nvrtc_program.py   compilation of one program, also in a process of its own
-specialize.py      kernels for what a chain's batches contain, compiled in the background
-kernel_loading.py  loading of the compiled kernels by CuPy
-streams.py         CUDA streams that no other code uses
-lut_fusion.py      several point operations as one look-up table
-output.py          the tensors that finished images are written to
-jpeg.py            launches the kernels that decode a batch of JPEGs (kernels/cuda/decode_jpeg.cu)
+cpu.py            the compiled kernels, for one sample, several, or a stack on several threads
+cuda.py           the same kernels on a GPU: launches, their tiles, and those that decode JPEGs
+cpu_functions.py  pixel functions compiled by the user's C++ compiler
+cxx_program.py    compilation of one C++ program, in a process of its own
+background.py     a process that compiles while training goes on
+workspace.py      memory of a run on a GPU, where images between passes lie in it, and streams of our own
+nvrtc.py          compilation of the kernels for a GPU, and their loading by CuPy
+nvrtc_program.py  compilation of one program, also in a process of its own
+specialize.py     kernels for what a chain's batches contain, compiled in the background
+lut_fusion.py     several point operations as one look-up table
+output.py         the tensors that finished images are written to
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from cuaug._runtime.intraop import threads_for
+from cuaug._runtime.cpus import threads_for
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.devices.lut_fusion import fuse_luts
 from cuaug.devices.output import OutputStacks, first_size_mismatch

@@ -54,6 +54,7 @@ _PROGRAM = """
 #endif
 namespace cuaug {{
 #define CUAUG_COMPILED_FUNCTION
+#include "cpu/philox_avx2.h"
 #include "core/pixel_function.h"
 {source}
 extern "C" __attribute__((visibility("default"))) void cuaug_pixel_function(

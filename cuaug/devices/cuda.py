@@ -2,29 +2,35 @@
 
 NVRTC compiles the kernels, CuPy launches them; memory and streams are torch's. The module handles:
     - an empty batch, and one whose samples are all skipped: no launch;
-    - launches: one per pass, more for samples of very different scale (tiles.py), for a batch whose images between
+    - launches: one per pass, more for samples of very different scale, for a batch whose images between
       passes exceed the workspace (workspace.py), and for one beyond the grid's third side; one more for video frames;
     - streams: everything is queued on torch's current stream, and nothing waits for the device;
     - caching per device: compiled kernels are loaded once, a `Workspace` reuses its memory from batch to batch;
     - uploads: one copy of a batch's tables from pinned memory. A few zeros for statistics travel in it; many take a
       fill of their own.
+
+A tile's scratch in shared memory grows with the scale of a resize, and a launch allocates the most that any of its
+samples needs. Samples of very different scale are therefore launched apart, in up to three classes: one giant image
+leaves the tiles of the others as they are. Most batches are of one class.
+
+`decode_jpegs` launches the kernels that decode a batch of JPEGs (kernels/cuda/decode_jpeg.cu).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
-from cuaug.devices.kernel_loading import Kernels, convert_kernel, kernels, shared_memory_limit
+from cuaug.codec import DevicePlan
+from cuaug.devices.nvrtc import JpegKernels, Kernels, convert_kernel, jpeg_kernels, kernels, shared_memory_limit
 from cuaug.devices.specialize import Specializer
-from cuaug.devices.streams import LaunchStream
-from cuaug.devices.tiles import Launch, plan_launches
 from cuaug.devices.workspace import (
+    LaunchStream,
     Workspace,
     chunk_bounds,
     converted_bytes,
@@ -36,7 +42,159 @@ from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan, operations
 from cuaug.plan.layout import RAW_SAMPLE, YUV_IMAGE, view_as
 
-__all__ = ["THREADS", "CudaExecutor", "Kernels", "Workspace"]
+__all__ = [
+    "DEFAULT_SHARED_BYTES",
+    "THREADS",
+    "CudaExecutor",
+    "Kernels",
+    "Launch",
+    "Workspace",
+    "decode_jpegs",
+    "plan_launches",
+    "scratch_bytes",
+]
+
+_counts = np.zeros(len(JpegKernels._fields), dtype=np.int64)
+_TABLES_PER_SET = int(library.cuaug_jpeg_threads(address(_counts)))
+#: Threads of a block of each kernel.
+_THREADS = JpegKernels(*_counts.tolist())
+
+
+def decode_jpegs(device: torch.device, plan: DevicePlan, upload: int, lookups: int) -> None:
+    """Queues the launches on torch's current stream of the device.
+
+    Args:
+        plan: of the batch, which `DeviceJpegs.finish` has finished for the same addresses.
+        upload: address of the copy of the batch's memory, whose copy is queued on this stream.
+        lookups: address of memory for Huffman look-up tables.
+    """
+    kernels, stream = jpeg_kernels(device.index), LaunchStream(torch.cuda.current_stream(device).cuda_stream)
+    offsets = plan.definitions_at, plan.scans_at, plan.images_at, plan.blocks_at, plan.tiles_at
+    definitions, scans, images, blocks, tiles = (np.uint64(upload + offset) for offset in offsets)
+    launches: list[tuple[str, tuple[int, int, int], tuple[np.uint64, ...]]] = [
+        ("build_lookups", (plan.sets, _TABLES_PER_SET, 1), (definitions, np.uint64(lookups))),
+        ("scan_jpeg", (plan.scans, 1, 1), (scans,)),
+        ("decode_jpeg", (plan.blocks, 1, 1), (images, blocks)),
+        ("color_jpeg", (plan.tiles, 1, 1), (images, tiles)),
+    ]
+    with torch.cuda.device(device):
+        for name, grid, arguments in launches:
+            if grid[0]:
+                block = (getattr(_THREADS, name), 1, 1)
+                getattr(kernels, name)(grid, block, arguments, shared_mem=0, stream=stream)
+
+
+#: Shared memory of a block that every GPU grants without opting in.
+DEFAULT_SHARED_BYTES = 48 << 10
+# A block may take up to this on request. Every GPU from Ampere on grants 99 KiB or more, Turing 64.
+_MAX_SHARED_BYTES = 100 << 10
+
+
+class _Tile(NamedTuple):
+    max_rows: int
+    max_columns: int
+    max_shared_bytes: int
+
+
+# The tiles of each class, the preferred first; a class takes the samples that its last tile fits. Blocks take more
+# shared memory before they have fewer columns than threads, and fewer columns before they have fewer than 8 rows.
+_CLASSES = (
+    (_Tile(32, 128, DEFAULT_SHARED_BYTES), _Tile(8, 128, DEFAULT_SHARED_BYTES)),
+    (_Tile(8, 128, _MAX_SHARED_BYTES),),
+    (
+        *(_Tile(*size, _MAX_SHARED_BYTES) for size in ((8, 64), (8, 32), (8, 16), (4, 8), (1, 4), (1, 1))),
+        _Tile(1, 1, 1 << 30),  # all that the GPU grants
+    ),
+)
+
+
+class Launch(NamedTuple):
+    """A kernel launch for some samples of a pass.
+
+    Attributes:
+        samples: (n,) numbers of the samples, ascending.
+        down, across: number of tiles.
+        rows, columns: of a tile, in output pixels.
+        shared_bytes: dynamic shared memory per block.
+    """
+
+    samples: NDArray[np.int64]
+    down: int
+    across: int
+    rows: int
+    columns: int
+    shared_bytes: int
+
+
+def plan_launches(rows: NDArray[Any], limit: int, tile: tuple[int, int] | None = None) -> list[Launch]:
+    """The launches of a pass, none for samples that skip it.
+
+    Args:
+        rows: (N,) `SAMPLE`, contiguous.
+        limit: bytes of shared memory that the GPU grants a block.
+        tile: (rows, most columns) for all samples; None chooses.
+
+    Raises:
+        DeviceError: one pixel of a sample needs more shared memory than the GPU grants.
+    """
+    rest = rows["active"].nonzero()[0]
+    if not len(rest):
+        return []
+    heights, widths = rows["y"]["out"], rows["x"]["out"]
+    height, width = int(heights[rest].max()), int(widths[rest].max())
+    scratch: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def size(tile: _Tile) -> tuple[int, int]:
+        # Equal tiles, instead of full ones and a narrow rest.
+        return min(tile.max_rows, height), -(-width // -(-width // tile.max_columns))
+
+    def needs(tile: _Tile, group: NDArray[np.int64]) -> NDArray[np.int64]:
+        shape = size(tile)
+        if shape not in scratch:
+            scratch[shape] = scratch_bytes(rows, *shape)
+        return scratch[shape][group]
+
+    def first_fit(tiles: Sequence[_Tile], group: NDArray[np.int64]) -> tuple[_Tile | None, int]:
+        for tile in tiles:
+            shared_bytes = int(needs(tile, group).max(initial=0))
+            if shared_bytes <= min(tile.max_shared_bytes, limit):
+                return tile, shared_bytes
+        return None, 0
+
+    launches = []
+    for tiles in ((_Tile(*tile, limit),),) if tile else _CLASSES:
+        group = rest
+        chosen, shared_bytes = first_fit(tiles, group)
+        if chosen is None:
+            group = rest[needs(tiles[-1], rest) <= min(tiles[-1].max_shared_bytes, limit)]
+            chosen, shared_bytes = first_fit(tiles, group)
+        if chosen is None or not len(group):
+            continue
+        tile_rows, tile_columns = size(chosen)
+        down = -(-int(heights[group].max()) // tile_rows)
+        across = -(-int(widths[group].max()) // tile_columns)
+        launches.append(Launch(group, down, across, tile_rows, tile_columns, shared_bytes))
+        rest = np.setdiff1d(rest, group, assume_unique=True) if len(group) < len(rest) else rest[:0]
+        if not len(rest):
+            return launches
+    least = scratch_bytes(rows, *(tile or (1, 1)))[rest].max()
+    raise DeviceError(
+        f"a resize shrinks so much that one output pixel needs {least} bytes of shared memory; this GPU has {limit} "
+        "for a block. Resize in two steps, or on the CPU"
+    )
+
+
+def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> NDArray[np.int64]:
+    """(N,) bytes of scratch that a tile of each sample needs, 0 for samples that skip the pass.
+
+    Args:
+        rows: (N,) `SAMPLE`, contiguous.
+    """
+    words = np.empty(len(rows), dtype=np.int64)
+    library.cuaug_scratch_words(address(rows), len(rows), tile_rows, tile_columns, address(words))
+    return 4 * words
+
+
 __all__ += ["availability_error", "convert_kernel", "count_fills", "fork_error", "kernels", "pci_addresses"]
 
 #: Threads per block: any multiple of a warp, up to the 256 that `resample` is compiled for.
@@ -138,12 +296,12 @@ class CudaExecutor:
         if skip is not None:
             rows["active"][:, skip] = 0
         if pitches is not None:
-            rows["pitch"][0] = pitches
+            rows["source"]["pitch"][0] = pitches
         if target_addresses is None:
             step = target.stride(0) * target.element_size()
             offsets = np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
             target_addresses = np.uint64(target.data_ptr()) + offsets
-        rows["source"][0], rows["target"] = sources, target_addresses
+        rows["source"]["address"][0], rows["target"]["address"] = sources, target_addresses
         chunks = _place_intermediates(rows, frames, workspace, device)
         launches = [self._plan_launches(rows, device, chunk, specializer) for chunk in chunks]
         conversions = [_plan_conversion(frames, chunk, rows.shape[1]) for chunk in chunks]
@@ -243,8 +401,9 @@ def _place_intermediates(
     addresses = np.concatenate([offsets for offsets, _ in places], axis=1) + memory
     if len(frames):
         frames["target"] += addresses[0, ::repeat]
-        rows["source"][0] += np.repeat(np.where(frames["rows"] > 0, addresses[0, ::repeat], 0), repeat)
+        rows["source"]["address"][0] += np.repeat(np.where(frames["rows"] > 0, addresses[0, ::repeat], 0), repeat)
         sizes, addresses = sizes[1:], addresses[1:]
     continues = sizes > 0
-    rows["target"][:-1][continues] = rows["source"][1:][continues] = addresses[continues]
+    rows["target"]["address"][:-1][continues] = addresses[continues]
+    rows["source"]["address"][1:][continues] = addresses[continues]
     return chunks

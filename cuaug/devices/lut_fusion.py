@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.plan import CompiledPlan, Filter, Layout, Plan, Type, operations
-from cuaug.plan.layout import POINT_OPERATIONS, Neighbourhood, OpCode
+from cuaug.plan.layout import POINT_OPERATIONS, Neighborhood, OpCode
 
 __all__ = ["fuse_luts"]
 
@@ -89,18 +89,19 @@ def _find_runs(compiled: CompiledPlan) -> tuple[NDArray[np.int64], NDArray[np.in
     own = program[begins]
     row = rows[busy[own]]
     whole_program = (begins == firsts[own]) & (ends == lasts[own])
-    packed = (row["target_type"] == Type.UINT8) & (row["target_layout"] == Layout.HWC) & (row["target_channels"] == 3)
+    target = row["target"]
+    packed = (target["type"] == Type.UINT8) & (target["layout"] == Layout.HWC) & (target["channels"] == 3)
     pixels = row["y"]["out"].astype(np.int64) * row["x"]["out"]
     return begins, ends, np.where(whole_program & packed, 0, pixels)
 
 
 def _reads_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether a pass reads nothing but uint8 levels: source pixels, and fill colours of whole levels."""
-    plain = (rows["source_type"] == Type.UINT8) & (rows["neighbourhood"] == Neighbourhood.NONE)
+    """Whether a pass reads nothing but uint8 levels: source pixels, and fill colors of whole levels."""
+    plain = (rows["source_type"] == Type.UINT8) & (rows["neighborhood"] == Neighborhood.NONE)
     unscaled = (rows["warped"] == 0) & (rows["x"]["scale"] == 1.0) & (rows["y"]["scale"] == 1.0)
     unscaled &= (rows["x"]["offset"] == 0.0) & (rows["y"]["offset"] == 0.0)
     exact = plain & (unscaled | (rows["filter"] == Filter.NEAREST))
-    for fill in (rows["fill_before"], rows["fill_after"]):
+    for fill in (rows["before"]["fill"], rows["after"]["fill"]):
         exact &= ((fill == np.floor(fill)) & (fill >= 0) & (fill <= 255)).all(axis=-1)
     return exact
 

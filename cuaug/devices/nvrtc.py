@@ -1,21 +1,51 @@
-"""Compiles the CUDA kernels with NVRTC through CuPy's binding. Needs no driver and no device."""
+"""Compiles the CUDA kernels with NVRTC through CuPy's binding, and loads them by CuPy's `RawModule` and `RawKernel`.
+
+Compiling needs no driver and no device. CuPy does not compile: `RawModule(code=...)` needs a device to compile, and
+trusts its cache on disk unchecked. `RawModule` loads files only, so the code goes through a temporary file. Two facts
+about CuPy 14.2 (cupy/_core/raw.pyx) matter here:
+    - `_get_raw_module` memoizes modules by path and device, so the file's name holds a digest of the code.
+    - `RawKernel.__call__` passes `stream` on to the launch, though only `shared_mem` is documented. The documented way,
+      to make torch's stream current in CuPy, needs `ExternalStream`, which 14.0 deprecated.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import tempfile
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
 
 from cuaug._runtime.disk import UntrustedError, cache_directory, warn_once
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices.nvrtc_program import compile_program
 from cuaug.errors import DeviceError
 from cuaug.plan.pixel_function import PixelFunction
 
-__all__ = ["cached", "code_target", "compile", "options", "read_cached", "register_limits", "sources"]
+__all__ = [
+    "JpegKernels",
+    "Kernels",
+    "cached",
+    "code_target",
+    "compile",
+    "convert_kernel",
+    "jpeg_kernels",
+    "kernels",
+    "load_functions",
+    "options",
+    "read_cached",
+    "register_limits",
+    "sources",
+]
+
 __all__ += ["write_cached"]
 
+# Registers of a thread with which a program for everything spills none.
+_REGISTERS = {"augment": 128, "convert_yuv": 64, "decode_jpeg": 128, "resample": 80}
 _HEADERS = ("*.h", "*.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_BYTES = 1 << 28  # limit for a file of machine code; usual: 1 MB
@@ -63,13 +93,13 @@ def options(target: str, defines: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def register_limits(defines: Sequence[str]) -> list[int]:
+def register_limits(program: str, defines: Sequence[str]) -> list[int]:
     """Limits for the registers of a thread; the first that spills none to memory is taken.
 
     Four blocks of 128 threads fit on a multiprocessor of every architecture with 128 registers, six with 80, eight with
-    64. The kernels for everything spill some with fewer than 128.
+    64.
     """
-    return [64, 80, 128] if defines else [128]
+    return [64, 80, 128] if defines else [_REGISTERS[program]]
 
 
 def sources(program: str = "augment", functions: Sequence[PixelFunction] = ()) -> tuple[str, dict[str, str]]:
@@ -96,16 +126,13 @@ def _functions_header(functions: Sequence[PixelFunction]) -> str:
 
 
 def compile(
-    arch: int | str,
-    defines: Sequence[str] = (),
-    program: str = "augment",
-    functions: Sequence[PixelFunction] = (),
+    arch: int | str, program: str = "augment", defines: Sequence[str] = (), functions: Sequence[PixelFunction] = ()
 ) -> tuple[bytes, str]:
     """Machine code (a cubin) or PTX for compute capability `arch`, and the compiler's log.
 
     Args:
-        defines: macros of kernels/cuda/augment.cu and kernels/core/signature.h.
-        program: of kernels/cuda/.
+        program: kernels/cuda/<program>.cu.
+        defines: macros of kernels/core/signature.h.
         functions: as of `sources`.
 
     Raises:
@@ -113,13 +140,14 @@ def compile(
     """
     nvrtc, target = _nvrtc(), code_target(arch)
     try:
-        return compile_program(nvrtc, *sources(program, functions), options(target, defines), register_limits(defines))
+        limits = register_limits(program, defines)
+        return compile_program(nvrtc, *sources(program, functions), options(target, defines), limits)
     except RuntimeError as error:
         raise DeviceError(f"NVRTC cannot compile the kernels for {target}: {error}") from error
 
 
 def cached(
-    arch: int | str, defines: Sequence[str] = (), program: str = "augment", functions: Sequence[PixelFunction] = ()
+    arch: int | str, program: str = "augment", defines: Sequence[str] = (), functions: Sequence[PixelFunction] = ()
 ) -> bytes:
     """The code of `compile`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
 
@@ -127,20 +155,20 @@ def cached(
     sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
     have written is not loaded (cuaug/_runtime/disk.py).
     """
-    code = read_cached(arch, defines, program, functions)
+    code = read_cached(arch, program, defines, functions)
     if code is None:
-        code, _ = compile(arch, defines, program, functions)
-        write_cached(arch, defines, code, program, functions)
+        code, _ = compile(arch, program, defines, functions)
+        write_cached(arch, program, defines, code, functions)
     return code
 
 
 def read_cached(
-    arch: int | str, defines: Sequence[str], program: str = "augment", functions: Sequence[PixelFunction] = ()
+    arch: int | str, program: str, defines: Sequence[str], functions: Sequence[PixelFunction] = ()
 ) -> bytes | None:
     """The code of `compile` from the disk; None if it is not there."""
     try:
         with cache_directory(make=False) as directory:
-            kept = directory.read(_file_name(arch, defines, program, functions), limit=_MAX_BYTES)
+            kept = directory.read(_file_name(arch, program, defines, functions), limit=_MAX_BYTES)
         code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
         return code if hashlib.sha256(code).digest() == digest else None
     except UntrustedError as error:  # nothing else would reveal foreign machine code
@@ -151,26 +179,22 @@ def read_cached(
 
 
 def write_cached(
-    arch: int | str,
-    defines: Sequence[str],
-    code: bytes,
-    program: str = "augment",
-    functions: Sequence[PixelFunction] = (),
+    arch: int | str, program: str, defines: Sequence[str], code: bytes, functions: Sequence[PixelFunction] = ()
 ) -> None:
     """Keeps the code of `compile` for `read_cached`."""
     with (  # without a writable, trusted disk every process compiles
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
-        directory.atomic_write(_file_name(arch, defines, program, functions), mode=0o644) as file,
+        directory.atomic_write(_file_name(arch, program, defines, functions), mode=0o644) as file,
     ):
         file.write(code + hashlib.sha256(code).digest())
 
 
-def _file_name(arch: int | str, defines: Sequence[str], program: str, functions: Sequence[PixelFunction]) -> str:
+def _file_name(arch: int | str, program: str, defines: Sequence[str], functions: Sequence[PixelFunction]) -> str:
     text, headers = sources(program, functions)
     target = code_target(arch)
     version = ".".join(map(str, _nvrtc().getVersion()))
-    limits = map(str, register_limits(defines))
+    limits = map(str, register_limits(program, defines))
     recipe = "\0".join([text, *headers.values(), *options(target, defines), *limits, version])
     suffix = "cubin" if target.startswith("sm_") else "ptx"
     return f"{program}-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
@@ -188,3 +212,92 @@ def _nvrtc() -> Any:
             "whichever torch was built for"
         ) from error
     return nvrtc
+
+
+__all__ += ["shared_memory_limit"]
+
+
+class Kernels(NamedTuple):
+    """The entry points of kernels/cuda/augment.cu and resample.cu, which document them."""
+
+    augment: Any
+    resample: Any
+
+
+class JpegKernels(NamedTuple):
+    """The entry points of kernels/cuda/decode_jpeg.cu, which documents them."""
+
+    build_lookups: Any
+    scan_jpeg: Any
+    decode_jpeg: Any
+    color_jpeg: Any
+
+
+# By device index and program. Entries are never replaced: unloading a module would unload kernels that are still
+# queued.
+_loaded: dict[tuple[int, str], list[Any]] = {}
+_loaded_lock = fork_safe_lock()
+
+
+def kernels(device_index: int) -> Kernels:
+    """The compiled kernels, loaded once per device for all threads.
+
+    Raises:
+        DeviceError: CuPy or NVRTC is missing, or the kernels do not compile or load there.
+    """
+    return Kernels(*(_load_once(device_index, name, [name])[0] for name in Kernels._fields))
+
+
+def convert_kernel(device_index: int) -> Any:
+    """`convert_yuv` (kernels/cuda/convert_yuv.cu), which only clips need. As `kernels`, also in its errors."""
+    (function,) = _load_once(device_index, "convert_yuv", ["convert_yuv"])
+    return function
+
+
+def jpeg_kernels(device_index: int) -> JpegKernels:
+    """The kernels that decode JPEGs. As `kernels`, also in its errors."""
+    return JpegKernels(*_load_once(device_index, "decode_jpeg", JpegKernels._fields))
+
+
+def _load_once(device_index: int, program: str, names: Sequence[str]) -> list[Any]:
+    with _loaded_lock:
+        if (functions := _loaded.get((device_index, program))) is None:
+            try:
+                major, minor = torch.cuda.get_device_capability(device_index)
+                functions = load_functions(cached(f"{major}{minor}", program), names, device_index)
+            except DeviceError:
+                raise
+            except (RuntimeError, OSError) as error:  # torch's, CuPy's, or no temporary file
+                raise DeviceError(f"the kernels do not load on CUDA device {device_index}: {error}") from error
+            _loaded[device_index, program] = functions
+        return functions
+
+
+def load_functions(code: bytes, names: Sequence[str], device_index: int) -> list[Any]:
+    """Loads machine code or PTX on a device. Each function may use all the shared memory that a block can have there.
+
+    Returns:
+        a `RawKernel` for each name, to be launched with the device current.
+
+    Raises:
+        RuntimeError: the driver refuses the code.
+        OSError: the temporary directory cannot be written.
+    """
+    from cupy import RawModule
+
+    # Not CuPy's context manager: on exit it makes a context on the device that was current before.
+    with tempfile.TemporaryDirectory(prefix="cuaug-") as directory, torch.cuda.device(device_index):
+        path = Path(directory, hashlib.sha256(code).hexdigest())
+        path.write_bytes(code)
+        module = RawModule(path=str(path))
+        functions = [module.get_function(name) for name in names]  # loads the file now; launches do not read it
+        for function in functions:
+            function.max_dynamic_shared_size_bytes = shared_memory_limit(device_index) - function.shared_size_bytes
+        return functions
+
+
+def shared_memory_limit(device_index: int) -> int:
+    """The most shared memory of one block, in bytes."""
+    from cupy.cuda import runtime
+
+    return int(runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index))

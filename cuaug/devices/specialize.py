@@ -5,7 +5,7 @@ fewer, so more blocks run at once. The signature of a launch (kernels/core/signa
 samples' fields take. Pixel functions, which users write, count as values too: they become part of the kernel. A
 `Specializer` unites the values of each pass over the batches. Once the union has not grown for `STABLE_SAMPLES`
 samples, a kernel is compiled for it. Until it is ready, and for a launch with other values, the kernels of
-`kernel_loading.kernels` run.
+`nvrtc.kernels` run.
 
 A process of its own compiles, and `choose` polls it. A thread would not do: with NVRTC 12.9, 6 of 11 interpreters that
 exited while a thread compiled crashed.
@@ -26,11 +26,11 @@ from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.native import library
 from cuaug.devices import nvrtc, nvrtc_program
 from cuaug.devices.background import BackgroundProcess
-from cuaug.devices.kernel_loading import load_functions
+from cuaug.devices.nvrtc import load_functions
 from cuaug.errors import DeviceError
 from cuaug.plan.pixel_function import PixelFunction
 
-__all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "Values", "macros"]
+__all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "Values", "build_of"]
 
 log = logging.getLogger("cuaug")
 
@@ -124,11 +124,10 @@ class _Pass:
         return self._function if self._compiled.covers(values) else None
 
 
-def macros(signature: int, functions: Collection[PixelFunction] = ()) -> tuple[list[str], str]:
-    """The macros of a build for a signature and pixel functions, and its entry point."""
-    entry = "resample" if library.cuaug_is_resample_signature(signature) else "augment"
-    defines = [f"CUAUG_SIGNATURE={signature:#x}ull", f"CUAUG_ONLY_{entry.upper()}"]
-    return [*defines, *["CUAUG_PIXEL_FUNCTIONS"] * bool(functions)], entry
+def build_of(signature: int, functions: Collection[PixelFunction] = ()) -> tuple[str, list[str]]:
+    """The program for a signature and pixel functions, whose entry point has its name, and the macros of the build."""
+    program = "resample" if library.cuaug_is_resample_signature(signature) else "augment"
+    return program, [f"CUAUG_SIGNATURE={signature:#x}ull", *["CUAUG_PIXEL_FUNCTIONS"] * bool(functions)]
 
 
 # Shared by all specializers. Functions are never dropped: unloading would unload kernels that are still queued.
@@ -164,18 +163,18 @@ def _advance(key: _Key) -> None:
             return
         _running = None
         _code[finished] = code
-        defines, _ = macros(*finished[1])
-        nvrtc.write_cached(_architecture(finished), defines, code, functions=finished[1].sorted_functions())
-    defines, entry = macros(*key[1])
+        nvrtc.write_cached(_architecture(finished), *build_of(*finished[1]), code, finished[1].sorted_functions())
+    program, defines = build_of(*key[1])
     functions = key[1].sorted_functions()
     arch = _architecture(key)
-    if key not in _code and (cached := nvrtc.read_cached(arch, defines, functions=functions)) is not None:
+    if key not in _code and (cached := nvrtc.read_cached(arch, program, defines, functions)) is not None:
         _code[key] = cached
     if key in _code:
-        (_functions[key],) = load_functions(_code.pop(key), [entry], key[0])
+        (_functions[key],) = load_functions(_code.pop(key), [program], key[0])
         return
     options = nvrtc.options(nvrtc.code_target(arch), defines)
-    request = nvrtc_program.make_request(*nvrtc.sources(functions=functions), options, nvrtc.register_limits(defines))
+    limits = nvrtc.register_limits(program, defines)
+    request = nvrtc_program.make_request(*nvrtc.sources(program, functions), options, limits)
     _running = key, BackgroundProcess(nvrtc_program.__file__, request)
 
 

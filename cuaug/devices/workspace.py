@@ -4,13 +4,17 @@ Images between passes lie in two ping-pong buffers: pass 0 writes the first, pas
 2 reads that and writes the first again. The conversion of video frames to RGB comes before pass 0 and writes the first
 buffer instead. Each buffer has the size of its largest pass. A batch whose buffers exceed the budget runs in chunks of
 samples, one after the other, in the same memory.
+
+CUDA streams that no other code in the process uses: `torch.cuda.Stream()` hands out one of 32 streams in turn. The 33rd
+request, be it for a training step's side stream or for a graph capture, may get the stream that a loader decodes on.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +22,60 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["ReusedBuffer", "Workspace", "chunk_bounds", "converted_bytes", "intermediate_bytes", "place"]
+__all__ = [
+    "LaunchStream",
+    "ReusedBuffer",
+    "Workspace",
+    "acquire",
+    "chunk_bounds",
+    "converted_bytes",
+    "intermediate_bytes",
+    "place",
+]
+
+
+class LaunchStream(NamedTuple):
+    """A stream as CuPy's launcher reads it."""
+
+    ptr: int
+
+
+# By device index. Streams are never destroyed: torch's allocator keeps memory by the stream that used it.
+_unused: dict[int, list[int]] = {}
+
+
+def acquire(device: torch.device) -> torch.cuda.ExternalStream:
+    """A stream for the caller alone while it holds the object.
+
+    A later caller gets the stream behind its queued work. It waits for no other stream, not even the default one. Its
+    priority is 0, the lowest, as is the default stream's: a stream cannot rank below that. Training goes first on a
+    stream of priority -1 (docs/cuda.md).
+    """
+    assert device.index is not None
+    unused = _unused.setdefault(device.index, [])
+    try:
+        handle = unused.pop()
+    except IndexError:
+        handle = _create(device.index)
+    stream: Any = torch.cuda.ExternalStream(handle, device=device)
+    # No weak reference to the stream itself: torch 2.11 frees streams without clearing those, and the interpreter then
+    # crashes at its exit.
+    stream.lease = _Lease()
+    weakref.finalize(stream.lease, unused.append, handle).atexit = False
+    return stream
+
+
+class _Lease:
+    """Lives as long as the stream that holds it."""
+
+
+def _create(device_id: int) -> int:
+    from cupy.cuda import Device, runtime
+
+    with Device(device_id):
+        return int(runtime.streamCreateWithFlags(runtime.streamNonBlocking))
+
+
 __all__ += ["workspace_budget"]
 
 _ALIGN = 256
@@ -37,7 +94,7 @@ class ReusedBuffer:
         self._too_large = 0
 
     def get(self, size: int) -> torch.Tensor:
-        """(size,) uint8, uninitialised; valid until the next call."""
+        """(size,) uint8, uninitialized; valid until the next call."""
         memory = self._memory
         capacity = 0 if memory is None else memory.nelement()
         self._too_large = self._too_large + 1 if capacity > _SHRINK_FACTOR * size else 0

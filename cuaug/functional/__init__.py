@@ -4,45 +4,15 @@ Each function takes the inputs of `cuaug.transforms.Compose` and returns the sam
 (N, C, H, W); a NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are
 torchvision's. An invalid argument raises a `TransformError` that names it and the allowed values.
 
-color.py     colour operations with explicit parameters
-filters.py   filters, noise, JPEG artefacts and erasing with explicit parameters
-geometry.py  geometry with explicit parameters
-operator.py  the functions as an operator of `torch.library`
+pixel_functions.py     color operations, filters, noise, JPEG artifacts and erasing with explicit parameters
+geometry_functions.py  geometry with explicit parameters
+operator.py            the functions as an operator of `torch.library`
 """
 
 from typing import TYPE_CHECKING, Any
 
-from cuaug.functional.color import (
-    adjust_brightness,
-    adjust_contrast,
-    adjust_gamma,
-    adjust_hue,
-    adjust_saturation,
-    autocontrast,
-    clahe,
-    convert_color,
-    equalize,
-    grayscale_to_rgb,
-    invert,
-    lut,
-    matrix,
-    normalize,
-    permute_channels,
-    posterize,
-    rgb_to_grayscale,
-    solarize,
-    to_dtype,
-)
-from cuaug.functional.filters import (
-    adjust_sharpness,
-    erase,
-    gaussian_blur,
-    gaussian_noise,
-    jpeg,
-    median_blur,
-    motion_blur,
-)
-from cuaug.functional.geometry import (
+from cuaug._runtime.migration_hints import missing_function
+from cuaug.functional.geometry_functions import (
     affine,
     center_crop,
     crop,
@@ -59,7 +29,34 @@ from cuaug.functional.geometry import (
     vertical_flip,
 )
 from cuaug.functional.operator import as_operator
-from cuaug.transforms.migration_hints import missing_function
+from cuaug.functional.pixel_functions import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_gamma,
+    adjust_hue,
+    adjust_saturation,
+    adjust_sharpness,
+    autocontrast,
+    clahe,
+    convert_color,
+    equalize,
+    erase,
+    gaussian_blur,
+    gaussian_noise,
+    grayscale_to_rgb,
+    invert,
+    jpeg,
+    lut,
+    matrix,
+    median_blur,
+    motion_blur,
+    normalize,
+    permute_channels,
+    posterize,
+    rgb_to_grayscale,
+    solarize,
+    to_dtype,
+)
 
 __all__ = [
     "adjust_brightness",

@@ -14,7 +14,7 @@ from cuaug.ops.generation import make_function
 from cuaug.ops.syntax import POSITION_NAMES, Definition, read_definition, translate
 from cuaug.plan import Plan, operations
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Where
 
 __all__ = ["PixelOperation", "op"]
@@ -37,7 +37,7 @@ class PixelOperation(RandomTransform):
     definition: ClassVar[Definition]
 
     def __init__(self, *, p: float = 1.0, **values: Any) -> None:
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
         self.values = _checked_values(self.definition, values)
         # One draw tells how many numbers each parameter has, and shows mistakes before the first batch.
         drawn = self._draw(SampleRNG(0, 0, [0]))
@@ -144,7 +144,7 @@ def op(
     Raises:
         TransformError: the function leaves the subset; the message names the line, the column and a remedy.
     """
-    radius = arguments.integer("radius", radius, 0, _MAX_RADIUS)
+    radius = parameters.integer("radius", radius, 0, _MAX_RADIUS)
     if function is None:
         return lambda function: _make_class(read_definition(function, radius), function.__module__, function.__doc__)
     return _make_class(read_definition(function, radius), function.__module__, function.__doc__)

@@ -1,22 +1,83 @@
-"""Settings of a loader; the default number of threads and of prefetched batches, with reasons."""
+"""Settings of a loader; the default number of threads and of prefetched batches, with reasons.
+
+Sources without samples by index exclude some options of a `Loader`: `open_stream`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from cuaug._runtime.cpu_limits import allowed_cpus, local_ranks
-from cuaug._runtime.placement import Placement
-from cuaug.errors import TransformError
-from cuaug.labels import LabelDtypes
+import numpy as np
+
+from cuaug._runtime.cpus import Placement, allowed_cpus, local_ranks
+from cuaug.codec.decode_options import DecodeOptions
+from cuaug.errors import ArgumentError, TransformError
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout, Type
 from cuaug.profiling.bottleneck import RuntimeConfig
+from cuaug.sampling import Epoch, Steps
+from cuaug.sources import Source, optional_method
+from cuaug.targets.collate import LabelDtypes
 from cuaug.transforms import Compose
 from cuaug.transforms.base import BatchTransform
 
-__all__ = ["SAMPLES_PER_TASK", "BatchConfig", "choose", "samples_per_read"]
+__all__ = ["SAMPLES_PER_TASK", "BatchConfig", "SourceStream", "choose", "open_stream", "samples_per_read"]
+
+
+class _Options(Protocol):
+    """The loader's attributes that are checked."""
+
+    source: Source
+    transforms: Compose
+    last_batch: str
+    on_error: Any
+
+
+def open_stream(options: _Options, *, has_order: bool, has_cache: bool) -> SourceStream | None:
+    """The source's stream; None for a source with samples by index.
+
+    Args:
+        has_order: `shuffle=True` or a sampler is given.
+
+    Raises:
+        ArgumentError: an option reads other samples than the next ones of the stream.
+    """
+    start = optional_method(options.source, "start_stream")
+    if start is None:
+        return None
+    refused = {
+        "shuffle and sampler": (has_order, "use FromIterable(..., shuffle_buffer=10_000)"),
+        "last_batch='pad'": (options.last_batch == "pad", "use 'drop' or 'partial'"),
+        "cache": (has_cache, "leave it out"),
+        "on_error='replace'": (options.on_error == "replace", "use 'skip'"),
+        "transforms that mix samples": (
+            options.transforms.partners > 0,
+            "apply them to finished batches, as in chain(images, labels)",
+        ),
+    }
+    for name, (is_given, remedy) in refused.items():
+        if is_given:
+            raise ArgumentError(f"{name}: needs samples by index, which {options.source!r} does not have: {remedy}")
+    return SourceStream(start)
+
+
+class SourceStream:
+    """Begins the iterations of a source without samples by index.
+
+    Args:
+        start: the source's `start_stream`.
+    """
+
+    def __init__(self, start: Any) -> None:
+        self._start = start
+
+    def start(self, epoch: Epoch, steps: Steps) -> None:
+        """Begins to read the samples of these steps of a rank."""
+        positions = [np.empty(0, np.int64), *(rank_slice.positions for rank_slice in steps)]
+        self._start(epoch.seed, epoch.number, epoch.indices[np.concatenate(positions)])
+
 
 # Samples of one task: enough to make the queue's cost vanish, few enough to share a batch evenly among threads.
 SAMPLES_PER_TASK = 8
@@ -39,21 +100,15 @@ class BatchConfig:
     target_type: Type | None
     layout: Layout
     stack: bool
-    fancy_upsampling: bool
-    index_bytes: int | None
-    load_hint: float | None
-    decode_threads: int | None
+    decode: DecodeOptions
     prefetch: int
     max_images: int
-    max_pixels: int
     on_error: str
     collate: Callable[[list[Any]], Any]
     label_dtypes: LabelDtypes | None = None
     uploads_labels: bool = True
     time_axis: int = 1
     cpus: frozenset[int] = frozenset()
-    decoder: str = "auto"
-    video_decoder: str = "ffmpeg"
 
     def __post_init__(self) -> None:
         self.check()
@@ -66,9 +121,13 @@ class BatchConfig:
                 if isinstance(segment, BatchTransform) and not segment.takes_clips:
                     raise TransformError(f"{segment!r} combines images and their targets, and takes no clips")
         if not self.stack and (len(chain.segments) > 1 or chain.views > 1):
+            batch_transforms = [segment for segment in chain.segments if isinstance(segment, BatchTransform)]
+            names = ", ".join(dict.fromkeys(type(transform).__name__ for transform in batch_transforms))
+            reason = f"{names} takes a batch of one size" if names else "MultiView, FiveCrop and TenCrop make more"
             raise TransformError(
-                "stack=False is for chains that make one image of each sample, without batch transforms (MixUp, "
-                f"Lambda, ...), MultiView, FiveCrop and TenCrop, not for {chain!r:.300}"
+                f"stack=False is for chains that make one image of each sample; {reason}: leave out stack=False, give "
+                "the images one size before it, by T.Resize((h, w)) or T.FixedSizeCrop(size), and pass list(images) to "
+                f"a detector. The chain is {chain!r:.300}"
             )
 
 

@@ -1,24 +1,98 @@
-"""Takes finished batches from a pipeline, in order."""
+"""Takes finished batches from a pipeline, in order, and keeps others in progress ahead of the consumer.
+
+`Failures` decides what becomes of damaged samples: raised, or logged and counted.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.errors import DecodeError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.pipeline.config import BatchConfig
-from cuaug.pipeline.failures import Failures
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
-from cuaug.pipeline.prefetch import prefetch_in_order
+from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sources.source import ReadAhead
 
-__all__ = ["take_batches"]
+__all__ = ["Failures", "OnError", "prefetch_in_order", "take_batches"]
+
+log = logging.getLogger("cuaug")
+
+OnError = Literal["raise", "skip", "replace"]
+_ACTION = {"skip": "skipped", "replace": "replaced"}
+
+
+class Failures:
+    """The damaged samples that a loader has met so far."""
+
+    def __init__(self, on_error: OnError, recorder: Recorder) -> None:
+        self._on_error, self._recorder = on_error, recorder
+        self._names: set[str | int | None] = set()
+
+    def report(
+        self, job: Job, callback: Callable[[DecodeError], object] | None = None, max_errors: int | None = None
+    ) -> None:
+        """Raises the errors of a batch's damaged samples, or counts and logs them."""
+        error: DecodeError | None = None
+        try:
+            for error in job.failures():
+                if self._on_error == "raise":
+                    raise error
+                self._recorder.add({"failed": 1})
+                name = error.path or error.index
+                if name not in self._names:
+                    self._names.add(name)
+                    log.warning("%s: %s", _ACTION[self._on_error], error)
+                if callback is not None:
+                    callback(error)
+                if max_errors is not None and len(self._names) > max_errors:
+                    raise SourceError(
+                        f"{len(self._names)} samples have failed, more than max_errors={max_errors}; the last: {error}"
+                    ) from error
+        finally:
+            del error  # its traceback holds this frame
+
+
+class _Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+J = TypeVar("J", bound=_Cancellable)
+I = TypeVar("I")  # noqa: E741
+
+
+def prefetch_in_order(
+    items: Iterable[I], start: Callable[[I], J], depth: int, on_next: Callable[[Iterable[J]], None]
+) -> Iterator[J]:
+    """Yields start(item) for each item, in order; up to `depth` jobs run ahead of the consumer.
+
+    The end of the iteration, also by `break` or an exception, cancels all jobs that were not yielded.
+
+    Args:
+        on_next: called with the jobs in progress at each request except the first.
+    """
+    in_progress: deque[J] = deque()
+    try:
+        for item in items:
+            in_progress.append(start(item))
+            if len(in_progress) > depth:
+                yield in_progress.popleft()
+                on_next(in_progress)
+        while in_progress:
+            yield in_progress.popleft()
+            if in_progress:
+                on_next(in_progress)
+    finally:
+        for job in in_progress:
+            job.cancel()
 
 
 class _Settings(Protocol):

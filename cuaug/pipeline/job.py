@@ -24,17 +24,16 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, SourceError, TransformError, without_frames
-from cuaug.labels import check_label, collate
 from cuaug.pipeline.config import BatchConfig, samples_per_read
 from cuaug.pipeline.native_work import FileReads, Times
-from cuaug.pipeline.pictures import PictureExecutor
-from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
+from cuaug.pipeline.planning import PictureExecutor, Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reader import UNREAD, Item
 from cuaug.pipeline.samples import Images, Samples, values_at
 from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.targets import TargetNameError
+from cuaug.targets.collate import check_label, collate
 from cuaug.targets.label_files import put_pictures
 from cuaug.transforms.execute import typed_segment
 
@@ -265,7 +264,7 @@ class Job(TaskSteps):
                 if (item := self._items[k]) is not None:
                     label = samples.labels[k]
                     samples.labels[k], pictures = config.reader.read_label(
-                        label, item, config.transforms, config.fancy_upsampling
+                        label, item, config.transforms, config.decode.fancy_upsampling
                     )
                     samples.pictures |= {k: pictures} if pictures else {}
             except DecodeError as error:
@@ -299,7 +298,7 @@ class Job(TaskSteps):
             self.finish_run(None, positions)
             return
         items = cast(list[Item], values_at(self._items, positions))
-        if planned.targets or self._samples.pictures:
+        if planned.mover is not None or self._samples.pictures:
             self._move_targets(positions, planned, lambda: self._run(positions, items, planned))
         else:
             self._run(positions, items, planned)
@@ -316,7 +315,7 @@ class Job(TaskSteps):
                 config.layout,
                 lambda i: self.name_at(positions[i]),
                 stack=config.stack,
-                max_pixels=config.max_pixels,
+                max_pixels=config.decode.max_pixels,
             )
             samples.set_trace(planned, positions)
         return planned
@@ -324,7 +323,8 @@ class Job(TaskSteps):
     def _move_targets(self, positions: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:
         """Moves boxes, masks and keypoints of the samples' labels, and their further pictures, with their images."""
         self.config.reader.refuse_shrunken_targets()
-        moved, samples = planned.targets.mover(planned.tables), self._samples
+        samples = self._samples
+        moved = None if planned.mover is None else planned.mover(planned.tables)
         run_picture = PictureExecutor(planned, self.config.layout).run if samples.pictures else None
 
         def move(rows: range) -> None:
@@ -336,7 +336,7 @@ class Job(TaskSteps):
                     k = int(positions[i])
                     clock.at("targets", int(self.indices[k]))
                     try:
-                        label = moved(i)
+                        label = samples.labels[k] if moved is None else moved(i)
                         if run_picture is not None:
                             pictures = samples.pictures.pop(k, {})
                             label = put_pictures(label, {path: run_picture(i, p) for path, p in pictures.items()})

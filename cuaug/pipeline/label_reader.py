@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug._runtime.limits import check_pixels
 from cuaug.codec import (
     DecodedImage,
     EncodedImage,
@@ -21,8 +22,7 @@ from cuaug.codec import (
     thread_decoder,
 )
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.limits import check_pixels
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources.file_bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.targets.label_files import KeyPath, is_file, is_pil, read_masks, take_pictures
 from cuaug.targets.names import IMAGE_SUFFIXES, TargetFormat, TargetNameError
 

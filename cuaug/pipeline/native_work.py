@@ -1,7 +1,7 @@
 """The native work of a batch, without Python: reading files, decoding and augmenting samples, staging for a GPU.
 
-A batch enters the interpreter once after each kind of work, however many samples and threads it has. The structures
-are those of kernels/cpu/batch_work.h.
+A batch enters the interpreter once after each kind of work, however many samples and threads it has. The structs are
+those of kernels/cpu/batch_work.h.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from itertools import count, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.c_headers import columns, read_struct
 from cuaug._runtime.native import BEST_ISA, address, data_address, library
 from cuaug.codec import (
     MAX_FULL_SCANS,
@@ -34,84 +36,25 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.thread_pool import NativeWork
 from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.sources._file_ranges import FileRanges
+from cuaug.sources.file_bytes import FileRanges, error_reason, is_fd_limit_error, read_bytes
 
 __all__ = ["FileReads", "JpegStaging", "SampleRuns", "Times"]
 
 _READ, _RUN, _STAGE = 1, 2, 3  # kinds of work
-# Fields of a `FileRow`; its identity takes two, the five int32 of its header three.
-_PATH, _FILE, _BEGIN, _HEADER_CRC, _DATA, _SIZE, _CHUNK, _OFFSET = range(8)
-_HEADER, _IS_KNOWN, _FILE_FIELDS = 10, 13, 14
-
-_REGION_FIELDS = 11  # of `EncodedRegion`
-_PIXELS, _PITCH, _SAMPLE, _STATUS, _LACKS_MEMORY, _TEXT_LENGTH, _SAMPLE_FIELDS = range(_REGION_FIELDS, 18)
 _TEXT_BYTES = 1024
 _CHANGED = "the file has changed while it was loaded"
 
-
-class _Common(ctypes.Structure):
-    _fields_ = (
-        ("batch", ctypes.c_int64),
-        ("cancelled", ctypes.c_void_p),
-        ("samples", ctypes.c_void_p),
-        ("times", ctypes.c_void_p),
-    )
-
-
-class _ReadWork(ctypes.Structure):
-    _fields_ = (
-        ("common", _Common),
-        ("rows", ctypes.c_void_p),
-        ("rows_per_sample", ctypes.c_int64),
-        ("header_bytes", ctypes.c_int64),
-        ("memory", ctypes.c_void_p),
-        ("max_bytes", ctypes.c_int64),
-        ("max_scans", ctypes.c_int64),
-        ("max_work", ctypes.c_int64),
-        ("index", ctypes.c_void_p),
-    )
-
-
-class _PlanTables(ctypes.Structure):
-    _fields_ = (
-        ("rows", ctypes.c_void_p),
-        ("row_bytes", ctypes.c_int64),
-        ("samples", ctypes.c_int64),
-        ("passes", ctypes.c_int64),
-        ("ops", ctypes.c_void_p),
-        ("tables", ctypes.c_void_p),
-        ("targets", ctypes.c_void_p),
-    )
-
-
-class _RunWork(ctypes.Structure):
-    _fields_ = (
-        ("common", _Common),
-        ("rows", ctypes.c_void_p),
-        ("codec", ctypes.c_void_p),
-        ("decoder_options", ctypes.c_char_p),
-        ("fancy_upsampling", ctypes.c_int64),
-        ("index", ctypes.c_void_p),
-        ("isa", ctypes.c_int64),
-        ("views", ctypes.c_int64),
-        ("max_floats", ctypes.c_int64),
-        ("plan", _PlanTables),
-        ("text", ctypes.c_void_p),
-        ("text_size", ctypes.c_int64),
-    )
-
-
-class _StageWork(ctypes.Structure):
-    _fields_ = (
-        ("common", _Common),
-        ("batch", ctypes.c_void_p),
-        ("files", ctypes.c_void_p),
-        ("requests", ctypes.c_void_p),
-        ("numbers", ctypes.c_void_p),
-        ("index", ctypes.c_void_p),
-        ("is_added", ctypes.c_void_p),
-    )
+_struct = partial(read_struct, "cpu/batch_work.h")
+_BatchWork, _PlanTables = _struct("BatchWork"), _struct("PlanTables")
+_ReadWork, _StageWork = _struct("ReadWork", _BatchWork), _struct("StageWork", _BatchWork)
+_RunWork = _struct("RunWork", _BatchWork, _PlanTables)
+# Rows of int64.
+_REGION = read_struct("jpeg/decode_region.h", "EncodedRegion")
+_IDENTITY, _HEADER = read_struct("jpeg/index_file.h", "FileKey"), read_struct("jpeg/headers.h", "JpegHeader")
+_ORIGIN = read_struct("jpeg/device_jpeg.h", "FileOrigin", _IDENTITY, _HEADER)
+_FILE_ROW, _SAMPLE_ROW = _struct("FileRow", _ORIGIN), _struct("SampleRow", _REGION)
+_FILE, _SAMPLE = columns(_FILE_ROW), columns(_SAMPLE_ROW)
+_PLACE = slice(_FILE.size, _FILE.offset + 1)  # size, chunk and offset
 
 
 class Times:
@@ -133,9 +76,9 @@ class Times:
         self._table = np.zeros((len(samples), 4), dtype=np.int64)
 
     @property
-    def common(self) -> _Common:
-        """The structure for the native work; this object keeps its memory."""
-        return _Common(self._batch, address(self._cancelled), address(self._samples), address(self._table))
+    def common(self) -> Any:
+        """The `BatchWork` for the native work; this object keeps its memory."""
+        return _BatchWork(self._batch, address(self._cancelled), address(self._samples), address(self._table))
 
     def record(self, recorder: Recorder, thread_name: str) -> None:
         """Adds the times to the totals, and to a profile."""
@@ -175,14 +118,14 @@ class FileReads:
         self._data, self._ranges, self._times, self._index, self._max_bytes = data, ranges, times, index, max_bytes
         self._chunks: list[NDArray[np.uint8]] = []
         per_sample = 1 if ranges is None else ranges.table.shape[1]
-        rows = self._rows = np.zeros((len(data), per_sample, _FILE_FIELDS), dtype=np.int64)
+        rows = self._rows = np.zeros((len(data), per_sample, ctypes.sizeof(_FILE_ROW) // 8), dtype=np.int64)
         if ranges is None:
             paths = [value if type(value) is str else "" for value in data]
-            rows[:, 0, _PATH], self._names = _encode_paths(paths)
+            rows[:, 0, _FILE.path], self._names = _encode_paths(paths)
         else:
-            rows[..., [_FILE, _BEGIN, _SIZE, _HEADER_CRC]] = ranges.table
+            rows[..., [_FILE.file, _FILE.begin, _FILE.size, _FILE.header_crc]] = ranges.table
             number = ranges.table[..., 0]
-            rows[..., _FILE] = np.where(number < 0, 0, address(ranges.states) + number * ranges.states.strides[0])
+            rows[..., _FILE.file] = np.where(number < 0, 0, address(ranges.states) + number * ranges.states.strides[0])
         self._memory = library.cuaug_file_memory_new()
         if self._memory is None:
             raise MemoryError("no memory to read files")
@@ -205,12 +148,12 @@ class FileReads:
         """
         memory, rows, labels = self._memory, self._rows, dict[int, Any]()
         self._chunks = [_release(memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(memory))]
-        headers = rows[:, 0, _HEADER:_IS_KNOWN].view(np.int32)[:, :5]
-        is_complete = rows[..., _DATA] != 0
-        is_complete[:, 0] |= rows[:, 0, _IS_KNOWN] != 0
+        headers = rows[:, 0, _FILE.header : _FILE.is_known].view(np.int32)[:, :5]
+        is_complete = rows[..., _FILE.data] != 0
+        is_complete[:, 0] |= rows[:, 0, _FILE.is_known] != 0
         complete = is_complete.all(axis=1)
         if self._ranges is not None:
-            places = rows[:, 1:, _SIZE : _OFFSET + 1].tolist()
+            places = rows[:, 1:, _PLACE].tolist()
             for i in np.flatnonzero(complete).tolist():
                 try:
                     labels[i] = self._ranges.make_label(i, [self._slice(*place).tobytes() for place in places[i]])
@@ -223,7 +166,9 @@ class FileReads:
                 data[i] = self.read(i)
         else:
             row_addresses = (address(rows) + rows.strides[0] * np.arange(len(rows))).tolist()
-            views = map(FileView, repeat(self), count(), row_addresses, *rows[:, 0, [_DATA, _SIZE]].T.tolist())
+            views = map(
+                FileView, repeat(self), count(), row_addresses, *rows[:, 0, [_FILE.data, _FILE.size]].T.tolist()
+            )
             data = [view if has_all else old for view, old, has_all in zip(views, data, complete.tolist(), strict=True)]
         return data, headers, labels
 
@@ -238,8 +183,8 @@ class FileReads:
             LoaderError: too many files are open.
         """
         row = self._rows[i, 0]
-        if row[_DATA]:
-            return self._slice(*row[_SIZE : _OFFSET + 1].tolist())
+        if row[_FILE.data]:
+            return self._slice(*row[_PLACE].tolist())
         try:
             if self._ranges is None:
                 data = read_bytes(self._data[i], self._max_bytes)
@@ -256,7 +201,7 @@ class FileReads:
                     "does not apply: close files, or raise the limit (ulimit -n)"
                 ) from error
             raise DecodeError(error_reason(error)) from error
-        if len(data) != row[_SIZE]:
+        if len(data) != row[_FILE.size]:
             raise DecodeError(_CHANGED)
         return data
 
@@ -293,15 +238,15 @@ class SampleRuns:
         self.positions = [i for i, item in enumerate(items) if item is not None]
         count = len(self.positions)
         chosen: list[Any] = [items[i] for i in self.positions]
-        rows = self._rows = np.zeros((count, _SAMPLE_FIELDS), dtype=np.int64)
-        rows[:, _REGION_FIELDS - 4 : _REGION_FIELDS] = regions[self.positions]
-        rows[:, _SAMPLE] = self.positions
-        no_file = (0,) * (_REGION_FIELDS - 4)
-        rows[:, : _REGION_FIELDS - 4] = [no_file if type(item) is DecodedImage else item.file_row() for item in chosen]
+        rows = self._rows = np.zeros((count, ctypes.sizeof(_SAMPLE_ROW) // 8), dtype=np.int64)
+        rows[:, _SAMPLE.y0 : _SAMPLE.pixels] = regions[self.positions]
+        rows[:, _SAMPLE.sample] = self.positions
+        no_file = (0,) * _SAMPLE.y0
+        rows[:, : _SAMPLE.y0] = [no_file if type(item) is DecodedImage else item.file_row() for item in chosen]
         for i in [i for i, item in enumerate(chosen) if type(item) is DecodedImage]:
             y0, x0, _, _ = regions[self.positions[i]].tolist()
             pitch = chosen[i].array.strides[0]
-            rows[i, [_PIXELS, _PITCH]] = address(chosen[i].array) + y0 * pitch + 3 * x0, pitch
+            rows[i, [_SAMPLE.pixels, _SAMPLE.pitch]] = address(chosen[i].array) + y0 * pitch + 3 * x0, pitch
         self._text = np.empty((count, _TEXT_BYTES), dtype=np.uint8)
         options = DecoderPaths(fancy_upsampling=fancy_upsampling).options.encode()
         self._kept = items, plan, targets, times, index, options
@@ -310,7 +255,7 @@ class SampleRuns:
             plan.rows.ctypes.data, plan.rows.itemsize, samples, passes, plan.ops.ctypes.data, plan.luts.ctypes.data,
             targets.ctypes.data,
         )  # fmt: skip
-        handle = None if index is None else index.handle_for(rows[:, :_REGION_FIELDS])
+        handle = None if index is None else index.handle_for(rows[:, : _SAMPLE.pixels])
         self._table = _RunWork(
             times.common, address(self._rows), load_codec(), options, fancy_upsampling,
             handle, BEST_ISA, views, 3 * max_pixels, tables, address(self._text),
@@ -323,16 +268,16 @@ class SampleRuns:
 
     @property
     def statuses(self) -> NDArray[np.int64]:
-        return self._rows[:, _STATUS]
+        return self._rows[:, _SAMPLE.status]
 
     @property
     def lacking_memory(self) -> list[int]:
         """Items of which a pass needs more memory than is allowed, or than there is."""
-        return self._rows[self._rows[:, _LACKS_MEMORY] != 0, _SAMPLE].tolist()
+        return self._rows[self._rows[:, _SAMPLE.lacks_memory] != 0, _SAMPLE.sample].tolist()
 
     def lines(self) -> dict[int, list[str]]:
         """What the image libraries printed, by item."""
-        lengths = self._rows[:, _TEXT_LENGTH]
+        lengths = self._rows[:, _SAMPLE.text_length]
         printed = np.flatnonzero(lengths).tolist()
         return {self.positions[i]: split_lines(self._text[i, : lengths[i]].tobytes()) for i in printed}
 

@@ -1,4 +1,4 @@
-"""Plans a batch from its samples' sizes; errors name the sample."""
+"""Plans a batch from its samples' sizes, and runs further pictures through the plan; errors name the sample."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from cuaug._runtime.limits import DEFAULT_MAX_PIXELS
 from cuaug.codec import MultiChannelImage
-from cuaug.devices import OutputStacks, first_size_mismatch, fuse_luts
+from cuaug.devices import CpuExecutor, OutputStacks, first_size_mismatch, fuse_luts
 from cuaug.errors import TransformError
-from cuaug.limits import DEFAULT_MAX_PIXELS
+from cuaug.images.interop import dtype_of
 from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type, count_groups, is_rgb_or_gray
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetNameError, Targets
-from cuaug.targets.clips import ClipTargets
+from cuaug.targets.clip_targets import ClipTargets
+from cuaug.targets.label_files import KeyPath
+from cuaug.targets.targets import Mover
 from cuaug.transforms import Compose
+from cuaug.transforms.execute import warn_beyond_white
 
-__all__ = ["Planned", "UnfitSamplesError", "plan_samples", "size_mismatch"]
+__all__ = ["PictureArrays", "PictureExecutor", "Planned", "UnfitSamplesError", "plan_samples", "size_mismatch"]
 
 
 class UnfitSamplesError(TransformError):
@@ -51,7 +56,7 @@ class Planned:
         is_clip: whether the samples are clips.
         trace: the recorded parameters.
         counts: `SampleRNG.counts` after planning, from which later segments go on.
-        targets: the samples' labels, which may hold boxes, masks and keypoints.
+        mover: moves the boxes, masks and keypoints in the samples' labels; None: these have none.
         others: the same plan for the channels beyond the first three; see `cuaug.plan.channels`.
         is_rgb8: whether the images that come in are 8-bit RGB.
         to_uint16: the finished floats become uint16, as the images were.
@@ -63,7 +68,7 @@ class Planned:
     stacks: OutputStacks
     trace: Trace
     counts: Mapping[str, int]
-    targets: Targets | ClipTargets
+    mover: Mover | None
     others: Sequence[CompiledPlan]
     is_rgb8: bool
     to_uint16: bool
@@ -125,7 +130,7 @@ def plan_samples(
     def repeat_rows(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views * frames == 1 else np.repeat(values, views * frames)
 
-    def plan_rows(rows: slice, group: int = 0) -> tuple[Plan, CompiledPlan, Mapping[str, int], Targets | ClipTargets]:
+    def plan_rows(rows: slice, group: int = 0) -> tuple[Plan, CompiledPlan, Mapping[str, int], Mover | None]:
         heights, widths = sources[:, rows]
         targets: Targets | ClipTargets
         if not is_clip:
@@ -143,15 +148,18 @@ def plan_samples(
             views=views,
             trace=trace,
         )
-        targets.attach(plan)
+        plan.is_uint16 = depth == np.uint16
+        mover = targets.attach(plan)
         row_rng = rng.of(repeat_rows(keys[rows]))
         chain.segments[0].plan(plan, row_rng)
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
-        return plan, tables, row_rng.counts, targets
+        if isinstance(targets, Targets):
+            targets.refuse_unnamed(plan, tables)
+        return plan, tables, row_rng.counts, mover if targets else None
 
     try:
-        plan, tables, counts, targets = plan_rows(slice(None))
+        plan, tables, counts, mover = plan_rows(slice(None))
     except (TransformError, MemoryError) as batch_error:
         causes: dict[int, Exception] = {}
         for i in range(len(items)):  # each sample draws alone as it draws in the batch
@@ -164,6 +172,8 @@ def plan_samples(
         if not causes:
             raise
         raise UnfitSamplesError(causes, name) from next(iter(causes.values()))
+    if plan.needs_unit_range and depth == np.float32:
+        warn_beyond_white(items[0].array[None])
     sizes = tables.sizes()
     if stack and (k := first_size_mismatch(sizes, views)) is not None:
         prefix = "" if views == 1 else f"view {k % views} of "
@@ -180,7 +190,7 @@ def plan_samples(
         stacks,
         plan.trace,
         counts,
-        targets,
+        mover,
         others,
         is_rgb8,
         to_uint16,
@@ -225,3 +235,39 @@ def size_mismatch(*images: tuple[str, Any, Any]) -> TransformError:
         "with a transform that makes one size, such as RandomResizedCrop, CenterCrop or Resize((height, width)), or "
         "pass stack=False to get a list of images"
     )
+
+
+#: Further pictures of a sample, (H, W, 3) uint8 each.
+PictureArrays = dict[KeyPath, NDArray[np.uint8]]
+
+
+class PictureExecutor:
+    """Runs a compiled plan on further pictures, on the CPU for every device, as masks are. Thread-safe.
+
+    Args:
+        planned: a plan of one view per sample.
+        layout: of the images, which the pictures share.
+
+    Raises:
+        TransformError: the images are not 8-bit RGB, as the pictures are.
+    """
+
+    def __init__(self, planned: Planned, layout: Layout) -> None:
+        if not planned.is_rgb8:
+            raise TransformError("images: further pictures need a loader of 8-bit RGB images, mode='RGB'")
+        self._executor = CpuExecutor(planned.tables)
+        self._dtype = dtype_of(planned.tables.target_type)
+        self._layout = layout
+        stacks = planned.stacks
+        self._shapes = stacks.shapes if stacks.views is None else [stacks.shapes[0][1:]] * stacks.shapes[0][0]
+
+    def run(self, sample: int, picture: NDArray[np.uint8]) -> torch.Tensor:
+        """The finished picture, (C, h, w), of the images' dtype.
+
+        Args:
+            sample: its row in the plan.
+            picture: (H, W, 3), of its image's size.
+        """
+        output = torch.empty(self._shapes[sample], dtype=self._dtype)
+        self._executor.run(sample, picture, output.data_ptr())
+        return output.movedim(-1, -3) if self._layout == Layout.HWC else output

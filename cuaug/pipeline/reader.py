@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.fork import fork_safe_lock
+from cuaug._runtime.limits import check_bytes
 from cuaug.cache import DecodedCache, DeviceImage, EncodedCache
 from cuaug.codec import (
     DecodedImage,
@@ -24,21 +25,18 @@ from cuaug.codec import (
     jpegs_of,
     read_header,
     read_jpeg_headers,
-    read_picture,
+    read_multichannel,
 )
-from cuaug.decode_options import DecodeOptions
+from cuaug.codec.decode_options import DecodeOptions
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
-from cuaug.limits import check_bytes
-from cuaug.pipeline.clip_reader import ClipReader
-from cuaug.pipeline.clips import EncodedClip
+from cuaug.pipeline.clip_reader import ClipReader, EncodedClip
 from cuaug.pipeline.label_reader import LabelReader
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.profiling.recorder import Clock
-from cuaug.sampling.clips import ClipSampler
+from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
-from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.sources._file_ranges import FileRanges
+from cuaug.sources.file_bytes import FileRanges, error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources.source import ReadAhead
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath
@@ -346,7 +344,7 @@ class Reader:
         if not (isinstance(data, np.ndarray) and data.ndim > 1):
             data = data if type(data) is bytes else bytes(data)
             check_bytes(len(data), self._max_bytes)
-            data = read_picture(
+            data = read_multichannel(
                 data, self._mode, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy
             )
         return MultiChannelImage(data, self._mode, max_pixels=self._max_pixels)

@@ -1,8 +1,9 @@
-"""The samples of a batch, their images, and how they become a `Batch`."""
+"""The samples of a batch, their images, and how they become a `Batch`; the digest of what was drawn for them."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,21 +12,83 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, ClipFrames
-from cuaug.interop import to_uint16
-from cuaug.labels import empty_labels
+from cuaug.images.interop import to_uint16
 from cuaug.pipeline.config import BatchConfig
-from cuaug.pipeline.digest import batch_digest
-from cuaug.pipeline.pictures import PictureArrays
-from cuaug.pipeline.planning import Planned, size_mismatch
+from cuaug.pipeline.planning import PictureArrays, Planned, size_mismatch
 from cuaug.plan import Layout, Trace
-from cuaug.sampling import Epoch, RankSlice
-from cuaug.sampling.clips import ClipSampler
+from cuaug.plan.trace import TransformRecord
+from cuaug.sampling import Epoch, RankSlice, loader_state
+from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sampling.rng import SampleRNG
-from cuaug.targets.clips import ClipTargets
+from cuaug.targets.clip_targets import ClipTargets
+from cuaug.targets.collate import empty_labels
+from cuaug.transforms.compose import normalization_of
 from cuaug.transforms.execute import run_segments
-from cuaug.transforms.normalization import normalization_of
 
-__all__ = ["Images", "Samples", "values_at"]
+__all__ = ["Images", "Samples", "batch_digest", "values_at"]
+
+
+def batch_digest(
+    epoch: Epoch,
+    indices: NDArray[np.int64],
+    keys: NDArray[np.int64],
+    traces: Sequence[tuple[Trace, int]],
+    rows: NDArray[np.int64],
+    own: int,
+    later: Trace,
+) -> str:
+    """16 hex digits of the seed, the epoch, the samples and the parameters of their transforms.
+
+    It is independent of how the samples were grouped into plans, and of the last digits of parameters, in which
+    machines differ.
+
+    Args:
+        indices, keys: (n,) of the samples, and of the partners that they are mixed with.
+        traces: each sample's trace of the first segment, and the number of samples in it.
+        rows: (n,) each sample's row there.
+        own: number of samples that are no partners; they come first.
+        later: the trace of the later segments, in the samples' order.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(f"{loader_state.VERSION} {epoch.seed % 2**64} {epoch.number}".encode())
+    digest.update(np.stack([indices, keys]).astype("<i8").tobytes())
+    tables: dict[int, NDArray[np.uint8]] = {}
+    for trace, count in traces:
+        if id(trace) not in tables:
+            tables[id(trace)] = _table(trace, count)
+    last = _table(later, own)
+    for i, (trace, _) in enumerate(traces):
+        digest.update(tables[id(trace)][rows[i]].tobytes())
+        digest.update(last[i : i + 1].tobytes())
+    names = [step.transform for trace in (traces[0][0] if traces else later, later) for step in trace.steps]
+    digest.update(" ".join(names).encode())
+    return digest.hexdigest()
+
+
+def _table(trace: Trace, count: int) -> NDArray[np.uint8]:
+    """(count, bytes) the parameters of each sample's steps."""
+    columns = [column for step in trace.steps for column in _columns(step, count, trace.frames)]
+    return np.concatenate([np.zeros((count, 0), dtype=np.uint8), *columns], axis=1)
+
+
+def _columns(step: TransformRecord, count: int, frames: int) -> list[NDArray[np.uint8]]:
+    rows = count * frames * step.views
+    acts = np.ones(rows, dtype=bool) if step.where is None else step.where
+    arrays = [acts, *(step.params[name] for name in sorted(step.params))]
+    return [_bytes(array[:rows], count) for array in arrays]
+
+
+def _bytes(array: NDArray[Any], count: int) -> NDArray[np.uint8]:
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # half precision: machines differ in a double's last digits
+            array = array.astype("<f2") + np.float16(0)
+    elif array.dtype.kind in "biu":
+        array = array.astype("<i8")
+    else:
+        array = np.array([hashlib.blake2b(str(value).encode(), digest_size=8).digest() for value in array], dtype="S8")
+    width = array.size // count if count else 0  # an empty batch leaves no number to infer it from
+    return np.ascontiguousarray(array).reshape(count, width).view(np.uint8)
+
 
 T = TypeVar("T")
 
@@ -247,7 +310,8 @@ class Samples:
         if sampler is not None:
             later.frames = sampler.frames
             heights, widths = (np.full(len(labels), side) for side in stacks[0].shape[-2:])
-            targets = ClipTargets(labels, heights, widths, sampler.frames, **chain.target_format)
+            target_format = {**chain.target_format, "relative_boxes": None}
+            targets = ClipTargets(labels, heights, widths, sampler.frames, **target_format)
             stacks, per_row = [_to_frames(stack) for stack in stacks], targets.per_frame()
         rng = self.rng(np.repeat(used, later.frames), is_clip=sampler is not None)
         rng.skip({} if first is None else first.counts)

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.decode_options import DecodeOptions
+from cuaug.codec.decode_options import DecodeOptions
 from cuaug.devices import first_size_mismatch
 from cuaug.errors import TransformError
-from cuaug.pipeline.buffer_pool import SeparateBuffers
 from cuaug.pipeline.config import BatchConfig, choose
-from cuaug.pipeline.cpu import CpuPipeline
-from cuaug.pipeline.failures import OnError
-from cuaug.pipeline.pipeline import Pipeline
+from cuaug.pipeline.cpu_job import CpuPipeline
+from cuaug.pipeline.iteration import OnError
+from cuaug.pipeline.pipeline import Pipeline, SeparateBuffers
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import MAX_CHANNELS, Layout, Plan
 from cuaug.profiling.recorder import Recorder
@@ -31,7 +31,7 @@ __all__ = ["GPU_BATCH", "call_config", "is_plain", "makes_one_size", "shared_pip
 
 #: A first batch of this size fixes the GPU decoder's split; larger ones open it anew.
 GPU_BATCH = 64
-# Image sizes for which a chain that makes one size of all images is recognised.
+# Image sizes for which a chain that makes one size of all images is recognized.
 _PROBES = np.array([[480, 640, 517, 389], [640, 480, 389, 389]])
 
 
@@ -44,7 +44,7 @@ def shared_pipeline(device: torch.device, threads: int | None, options: DecodeOp
         pipeline = CpuPipeline(config, Recorder(runtime), runtime.threads, thread_name="cuaug-decode")
         pipeline.buffer_pool = SeparateBuffers()
         return pipeline
-    from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
+    from cuaug.pipeline.cuda.cuda_job import CudaPipeline  # imports CuPy, only where a GPU is used
 
     return CudaPipeline(config, Recorder(runtime), runtime.threads, device)
 
@@ -80,13 +80,8 @@ def call_config(
         target_type=None,
         layout=layout,
         stack=stack,
-        fancy_upsampling=options.fancy_upsampling,
-        index_bytes=0,
-        load_hint=options.load_hint,
-        decode_threads=options.decode_threads,
-        decoder=options.decoder,
+        decode=replace(options, index_bytes=0, video_decoder="ffmpeg"),
         prefetch=1,
-        max_pixels=options.max_pixels,
         max_images=max_images,
         on_error=on_error,
         collate=list,

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from ctypes import byref, c_int64
 from typing import Any, NamedTuple, NoReturn
 
+from cuaug._runtime.cpus import bind_thread, disable_intraop_threads
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
-from cuaug._runtime.intraop import disable_intraop_threads
-from cuaug._runtime.libc import libc
-from cuaug._runtime.native import library
-from cuaug._runtime.placement import bind_thread
+from cuaug._runtime.native import libc, library
 from cuaug.errors import LoaderClosedError, LoaderError, LoaderTimeoutError
 from cuaug.profiling.recorder import Clock
 

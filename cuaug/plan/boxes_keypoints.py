@@ -1,6 +1,6 @@
 """Boxes and keypoints of a batch, moved by the same steps as its pixels.
 
-Coordinates are (x, y) in pixels. Pixel (0, 0) covers the square from (0, 0) to (1, 1); its centre is (0.5, 0.5). A
+Coordinates are (x, y) in pixels. Pixel (0, 0) covers the square from (0, 0) to (1, 1); its center is (0.5, 0.5). A
 point that leaves the image is lost, like its pixel; a later step does not bring it back.
 
 Every step moves a box's four corners, and their bounding rectangle is the new box at the end. If a step takes a part of
@@ -12,16 +12,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug.plan import linear
-from cuaug.plan.displacement_field import DisplacementField
-from cuaug.plan.geometry import move_boxes
+from cuaug.plan import regions
+from cuaug.plan.regions import move_boxes
+from cuaug.plan.spatial import DisplacementField
 
 __all__ = ["BOX_FORMATS", "BoxesKeypoints", "mirror", "scaling", "shift", "swap"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-#: The four numbers of a box: two corners, a corner and a size, or a centre and a size.
+#: The four numbers of a box: two corners, a corner and a size, or a center and a size.
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 
 # How far rounding may move a point out of the image, in pixels; as in kernels/planner/geometry.h.
@@ -157,8 +157,8 @@ def _invert(matrices: Floats) -> Floats:
     """
     scale = np.abs(matrices[:, 2:]).max(axis=2, keepdims=True)
     matrices = matrices / np.where(scale > 0.0, scale, 1.0)
-    adjugate = linear.adjugate(matrices)
-    determinant = linear.product(matrices, adjugate)[:, :1, :1]
+    adjugate = regions.adjugate(matrices)
+    determinant = regions.product(matrices, adjugate)[:, :1, :1]
     return adjugate / np.where(np.abs(determinant) > 1e-12, determinant, np.nan)
 
 

@@ -19,11 +19,14 @@ A new pass begins where folding would be wrong:
     - before a filter, unless the pass so far is a plain crop;
     - before a resampling that follows point operations, or another resampling that it cannot join;
     - before any geometry that follows an operation at fixed positions, such as erasing.
+
+`CompiledPlan` is the finished plan that devices execute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,18 +34,82 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import filters, operations, spatial
+from cuaug.plan import filter_passes, operations, spatial
+from cuaug.plan import regions as geometry
 from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
 from cuaug.plan.channels import group_operations, group_size, is_rgb_or_gray
-from cuaug.plan.compiled_plan import CompiledPlan
-from cuaug.plan.displacement_field import DisplacementField
-from cuaug.plan.layout import ANTIALIASED_FILTERS, WARP_FILTERS, Border, Filter, Layout, Type
+from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighborhood, Type
 from cuaug.plan.pass_table import Indices
 from cuaug.plan.pixel_function import PixelFunction
+from cuaug.plan.spatial import DisplacementField
 from cuaug.plan.state import PlanState
 from cuaug.plan.trace import Where
 
-__all__ = ["Plan"]
+__all__ = ["CompiledPlan", "Plan"]
+
+
+@dataclass(frozen=True)
+class CompiledPlan:
+    """A finished plan in the form that the kernels read; executors fill in addresses.
+
+    Attributes:
+        rows: (P, N) `SAMPLE` rows, P passes of N samples; `active` is 0 where a sample skips the pass.
+        ops: (M,) `OP` rows; the program of each sample and pass is contiguous.
+        luts: (T, 3, 256) float32 look-up tables, filter weights and displacement fields.
+        statistics: number of 64-bit words that the passes measure; rows index them by `measure_at` and `measured_at`.
+        target_type: type of the finished images.
+        functions: the pixel functions that operations call.
+    """
+
+    rows: NDArray[Any]
+    ops: NDArray[Any]
+    luts: NDArray[np.float32]
+    statistics: int
+    target_type: Type
+    functions: tuple[PixelFunction, ...] = ()
+
+    @property
+    def launches(self) -> int:
+        """Number of kernel launches on a CUDA device, one per pass, for most batches.
+
+        Samples of very different scale, or a large working set, take more (cuaug/devices/cuda.py and workspace.py).
+        """
+        return len(self.rows)
+
+    def sizes(self) -> NDArray[np.int64]:
+        """(2, N) heights and widths of the finished images."""
+        return geometry.output_sizes(self.rows)
+
+    def regions(self) -> NDArray[np.int64]:
+        """(N, 4) y0, x0, y1, x1 of the source pixels to decode, ends excluded."""
+        return geometry.regions(self.rows[0])
+
+    def for_masks(self) -> CompiledPlan:
+        """The same geometry for masks, (H, W, 3) uint8, by nearest neighbor.
+
+        No value changes. Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the
+        pixel under the center of the new one.
+        """
+        rows = self.rows.copy()
+        interpolated = rows["filter"] != Filter.NEAREST
+        for axis in (rows["y"], rows["x"]):
+            # `nearest` in kernels/core/sampling.h samples at the new pixel's corner, as OpenCV does.
+            axis["offset"] += np.where(interpolated, 0.5 * axis["scale"], 0.0)
+            axis["taps"] = 1
+        # For interpolation, `set_kernel_matrices` in kernels/planner/geometry.h has moved points by half a pixel.
+        half = np.where(interpolated[..., None], rows["fixed_matrix"][..., 6:], 0) / 2
+        for first in (0, 3):
+            rows["fixed_matrix"][..., first : first + 3] += np.rint(half).astype(np.int64)
+            rows["float_matrix"][..., first : first + 3] += (half * 2.0**-32).astype(np.float32)
+        rows["filter"], rows["antialias"], rows["neighborhood"] = Filter.NEAREST, 0, Neighborhood.NONE
+        rows["before"]["fill"] = rows["after"]["fill"] = 0.0
+        rows["clamp"] = -1.0
+        for field in ("op_begin", "op_end", "measure", "measured"):
+            rows[field] = 0
+        rows["source_type"][0] = Type.UINT8
+        rows["target"]["type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
+        rows["target"]["layout"], rows["target"]["channels"] = Layout.HWC, 3
+        return CompiledPlan(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
 
 
 class Plan(PlanState):
@@ -177,12 +244,12 @@ class Plan(PlanState):
         """Samples a new image at mapped points of the image so far.
 
         Args:
-            matrix: (3, 3) or (N, 3, 3), from new points (x, y, 1) to old ones, in pixels. The centre of pixel (0, 0) is
+            matrix: (3, 3) or (N, 3, 3), from new points (x, y, 1) to old ones, in pixels. The center of pixel (0, 0) is
                 (0.5, 0.5). The result is divided by its third coordinate, so a matrix's scale is free.
             height, width: size of the new image.
             filter: NEAREST, BILINEAR or BICUBIC, without antialiasing; use `resize` to shrink.
             border: how to extend the image so far beyond its edges.
-            fill: colour of `Border.CONSTANT`: a number or one per channel.
+            fill: color of `Border.CONSTANT`: a number or one per channel.
             field: (R, C, 2) or (N, R, C, 2), R and C at least 2: displacements (dy, dx) in pixels, added to new points
                 before `matrix` applies. The nodes span the new image from corner to corner; linear in between.
             nodes: (rows, columns), numbers or (N,): how many of the first R and C a sample uses to span its image; None
@@ -221,7 +288,7 @@ class Plan(PlanState):
             heights, widths = self._table.sizes(chosen)
             self.points.move(chosen, matrix(), heights, widths, field=field, inverse=inverse)
 
-    # --- neighbourhoods ---------------------------------------------------------------------------------------------
+    # --- neighborhoods ---------------------------------------------------------------------------------------------
     def barrier(self, where: Where = None) -> None:
         """Begins a new pass: later operations read the finished image so far."""
         self._table.begin_pass(self._choose(where), "a barrier was requested")
@@ -229,13 +296,13 @@ class Plan(PlanState):
     def convolve(
         self, down: ArrayLike, across: ArrayLike, *, border: Border = Border.REFLECT, where: Where = None
     ) -> None:
-        """Weighted sums of neighbours along columns, then along rows.
+        """Weighted sums of neighbors along columns, then along rows.
 
         Args:
             down, across: (K,) or (N, K) weights, K odd: top to bottom, and left to right.
             border: how to extend the image beyond its edges; constant means 0.
         """
-        filters.convolve(self._table, self._choose(where), down, across, border)
+        filter_passes.convolve(self._table, self._choose(where), down, across, border)
 
     def stencil(
         self,
@@ -256,11 +323,12 @@ class Plan(PlanState):
             border: how to extend the image beyond its edges; constant means 0.
         """
         chosen = self._choose(where)
-        filters.stencil(self._table, chosen, taps, frame, self.limit if saturate else -1.0, border)
+        self._require_unit_range(saturate)
+        filter_passes.stencil(self._table, chosen, taps, frame, self.limit if saturate else -1.0, border)
 
     def median(self, size: ArrayLike, *, where: Where = None) -> None:
         """Medians over size x size pixels; a number or (N,) of `MEDIAN_SIZES`."""
-        filters.median(self._table, self._choose(where), size)
+        filter_passes.median(self._table, self._choose(where), size)
 
     def jpeg(self, quality: ArrayLike, *, where: Where = None) -> None:
         """Encodes as baseline 4:2:0 JPEG and decodes; quality 1 to 100, or (N,)."""
@@ -268,7 +336,8 @@ class Plan(PlanState):
             raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
         if not is_rgb_or_gray(self.channels):
             raise TransformError(f"image: it has {self.channels} channels, but a JPEG has 1 or 3")
-        filters.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
+        self._require_unit_range(True)
+        filter_passes.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
 
     # --- point operations -------------------------------------------------------------------------------------------
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
@@ -283,6 +352,8 @@ class Plan(PlanState):
         if len(ops) not in (1, len(self)):
             raise ValueError(f"ops has one row, or one for each of the {len(self)} samples, not {len(ops)}")
         self._table.append(chosen, ops, self.limit)
+        if self._has_float_input and not self._normalized:  # uint8 images skip the question
+            self._require_unit_range(operations.knows_white(ops))
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
         """Looks uint8 levels up in a table, (256,), (C, 256), or (N, 3, 256) of RGB images."""
@@ -321,7 +392,7 @@ class Plan(PlanState):
         chosen = self._choose(where)
         if function.reads_neighbors:
             self._table.begin_pass(chosen, "a function reads neighboring pixels")
-            self._table.current["border_before"][self._table.index(chosen)] = Border.REFLECT
+            self._table.current["before"]["border"][self._table.index(chosen)] = Border.REFLECT
         limit = -1.0 if self._normalized else self.limit
         table = self._table.add_function(function)
         self.append(operations.pixel_function(limit, function, table, numbers, keys), where)
@@ -344,14 +415,16 @@ class Plan(PlanState):
             return
         if self._normalized and scale:
             raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
+        self._has_float_input &= scale  # else levels up to 255 are right
         self.append(operations.scale(1, 255.0 if scale else 1.0, limit=255.0))
-        self.is_float, self._normalized, self._unscaled = False, False, None
+        self.is_float, self._normalized, self._unscaled, self._has_float_input = False, False, None, False
 
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
         """Computes (v - mean) / std of images scaled to [0, 1]."""
         mean, std = self.of_channels("mean", mean), self.of_channels("std", std)
         if where is not None:
             self.to_float()  # all samples, also those that are not normalized
+        self._require_unit_range(bool(mean.any() and max(mean.max(), std.max()) <= 1.0))
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
         self.is_float, self._normalized = True, True
         self.append(operations.scale(1, factor, -mean / std), where)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.native import KERNEL_DIRECTORY
+from cuaug._runtime.c_headers import KERNEL_DIRECTORY, read_struct
 
 __all__ = [
     "ANTIALIASED_FILTERS",
@@ -30,7 +30,7 @@ __all__ = [
     "Filter",
     "Layout",
     "Measure",
-    "Neighbourhood",
+    "Neighborhood",
     "OpCode",
     "PointOperation",
     "Type",
@@ -42,7 +42,7 @@ class Filter(IntEnum):
     """How pixels are resampled.
 
     A warp takes NEAREST (the pixel that holds the point), BILINEAR or BICUBIC. A resize takes all: NEAREST the pixel
-    under the new pixel's first corner, as OpenCV; NEAREST_EXACT the pixel under its centre, as Pillow. BOX, HAMMING and
+    under the new pixel's first corner, as OpenCV; NEAREST_EXACT the pixel under its center, as Pillow. BOX, HAMMING and
     LANCZOS need antialiasing.
     """
 
@@ -68,7 +68,7 @@ class Border(IntEnum):
     WRAP = 4
 
 
-class Neighbourhood(IntEnum):
+class Neighborhood(IntEnum):
     NONE = 0
     SEPARABLE = 1
     STENCIL = 2
@@ -122,26 +122,11 @@ def _make_enum(name: str, members: list[str]) -> Any:
 POINT_OPERATIONS = _parse_operations((KERNEL_DIRECTORY / "ops.def").read_text())
 OpCode = _make_enum("OpCode", [operation.name for operation in POINT_OPERATIONS])
 
-_PLAN = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
-_DTYPES: dict[str, Any] = {
-    **{"double": "f8", "float": "f4", "int": "i4"},
-    **{"uint32": "u4", "uint64": "u8", "int64": "i8"},
-}
-
-
-def _parse_struct(name: str) -> np.dtype[Any]:
-    """The struct as an aligned dtype; structs that it contains must be in `_DTYPES`."""
-    _, _, rest = _PLAN.partition(f"struct {name} {{")
-    fields = []
-    for dtype, names in re.findall(r"(\w+) ([^;]+);", rest.partition("};")[0]):
-        for field, count in re.findall(r"(\w+)(?:\[(\d+)\])?", names):
-            fields.append((field, _DTYPES[dtype], int(count)) if count else (field, _DTYPES[dtype]))
-    return np.dtype(fields, align=True)
-
-
-_DTYPES["Axis"] = AXIS = _parse_struct("Axis")
-_DTYPES["Grid"] = GRID = _parse_struct("Grid")
-SAMPLE, OP, YUV_IMAGE = _parse_struct("Sample"), _parse_struct("Op"), _parse_struct("YuvImage")
+_AXIS, _GRID = read_struct("plan.h", "Axis"), read_struct("plan.h", "Grid")
+AXIS, GRID = np.dtype(_AXIS), np.dtype(_GRID)
+_PARTS = (*(read_struct("plan.h", name) for name in ("Source", "Target", "Padding", "Field")), _AXIS)
+SAMPLE = np.dtype(read_struct("plan.h", "Sample", *_PARTS, read_struct("plan.h", "Statistic", _GRID)))
+OP, YUV_IMAGE = np.dtype(read_struct("plan.h", "Op")), np.dtype(read_struct("plan.h", "YuvImage"))
 
 # NumPy copies rows of a structured type field by field, but opaque rows as bytes: ten times as fast. It also creates
 # arrays of them faster.

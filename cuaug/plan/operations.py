@@ -1,6 +1,6 @@
 """Point operations as `OP` rows: one function per operation, one row per sample.
 
-Parameters are numbers, or arrays with one entry per sample. A colour is a number, (3,) per channel, or (N, 1) or (N, 3)
+Parameters are numbers, or arrays with one entry per sample. A color is a number, (3,) per channel, or (N, 1) or (N, 3)
 per sample. `n` is the number of samples, and `limit` the value of white (`Plan.limit`): most operations saturate to
 [0, limit], as in torchvision. kernels/ops.def lists the operations, kernels/core/point_operations.h computes them.
 """
@@ -34,6 +34,7 @@ __all__ = [
     "grid",
     "hue",
     "invert",
+    "knows_white",
     "look_up",
     "mask",
     "matrix",
@@ -61,6 +62,8 @@ MIXING = {
     for operation in POINT_OPERATIONS
     if not operation.per_channel or operation.measures == Measure.GRAY_SUM
 }
+#: Operations that know where white is, without saturating there.
+_OF_WHITE = frozenset(int(OpCode[name]) for name in ("POSTERIZE", "SOLARIZE", "EQUALIZE", "CLAHE", "LUT", "SHOT_NOISE"))
 #: Operations that need a statistic of the whole image first.
 MEASURES = {OpCode[operation.name]: operation.measures for operation in POINT_OPERATIONS if operation.measures}
 
@@ -73,6 +76,13 @@ def _rows(n: int, code: int, limit: float = -1.0) -> Ops:
     ops["code"] = int(code)  # NumPy takes twice as long for an enumeration
     ops["limit"] = limit
     return ops
+
+
+def knows_white(ops: Ops) -> bool:
+    """Whether an operation saturates at white, or depends on where white is."""
+    code = int(ops["code"][0])
+    is_inversion = code == OpCode.SCALE and ops["a"][0, 0] < 0
+    return bool(ops["limit"][0] >= 0 or is_inversion) or code in _OF_WHITE
 
 
 def scale(n: int, factor: ArrayLike, bias: ArrayLike = 0.0, *, limit: float = -1.0) -> Ops:
@@ -238,7 +248,7 @@ def grid(n: int, tile: ArrayLike, ratio: ArrayLike, angle: ArrayLike, shift: Arr
         ratio: side of the square, as a fraction of the tile's.
         angle: rotation of the grid about the image's corner, in radians, counter-clockwise.
         shift: (2,) or (N, 2): (down, across), in tiles.
-        fill: a colour.
+        fill: a color.
     """
     ops = _rows(n, OpCode.GRID)
     down, across = np.cos(angle) / tile, np.sin(angle) / tile

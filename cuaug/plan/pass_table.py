@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug._runtime.c_headers import read_struct
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan import operations
@@ -32,11 +33,13 @@ _MEASURES = np.array([operations.MEASURES.get(code, 0) for code in OpCode], dtyp
 _NEW_ROW = np.zeros(1, dtype=SAMPLE)
 _NEW_ROW["clamp"] = -1.0
 _NEW_ROW["active"] = 1
-_NEW_ROW["target_type"], _NEW_ROW["target_layout"], _NEW_ROW["target_channels"] = Type.FLOAT32, Layout.HWC, 3
+_NEW_ROW["target"] = 0, Type.FLOAT32, Layout.HWC, 3, 0
 _CONSTANTS = address(_NEW_ROW), address(_KINDS), address(_MEASURES)
 
 _Y_OFFSET = SAMPLE.fields["y"][1]  # type: ignore[index]
 _X_FROM_Y = SAMPLE.fields["x"][1] - _Y_OFFSET  # type: ignore[index]
+# Addresses of a table's arrays.
+PassTablePointers = read_struct("planner/plan_builder.h", "PassTable")
 # Return codes of plan_builder.h.
 _NEEDS_ROOM, _INVALID = -1, -2
 _MIN_PASSES = 4
@@ -44,16 +47,6 @@ _STATISTIC = ("an operation needs a statistic of the whole image",)
 # A look-up table; filter weights and displacement fields lie among the tables, in units of this size.
 _TABLE_FLOATS = 3 * 256
 _MAX_FLOATS = 2**31 - 1  # kernels/plan.h indexes them by int
-
-
-class PassTablePointers(ctypes.Structure):
-    """Addresses of a `PassTable`'s arrays; mirrors the struct in kernels/planner/plan_builder.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("current", "pass_number", "resampled", "op_kind", "earlier", "ended")),
-        *((name, ctypes.c_int64) for name in ("samples", "room")),
-        *((name, ctypes.c_void_p) for name in ("new_row", "kinds", "measures")),
-    ]
 
 
 class Barrier(NamedTuple):
@@ -248,4 +241,4 @@ class PassTable:
         earlier[: len(self._earlier)] = self._earlier
         self._earlier, self._ended = earlier, np.empty((2, room), dtype=np.int64)
         pointers = self._pointers
-        pointers.earlier, pointers.ended, pointers.room = address(earlier), address(self._ended), room
+        pointers.kept, pointers.started, pointers.capacity = address(earlier), address(self._ended), room

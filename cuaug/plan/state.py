@@ -32,6 +32,8 @@ class PlanState:
 
     Attributes:
         is_float: the images are float at this point.
+        is_uint16: the input is uint16, scaled to [0, 1].
+        needs_unit_range: float input must be in [0, 1], for an operation that knows where white is.
         target_type: the type a transform asked for; None for uint8 or float32, as the images end up.
         points: boxes and keypoints that move with the pixels, if any.
     """
@@ -52,7 +54,8 @@ class PlanState:
         sizes[0], sizes[1] = heights, widths
         self.channels, self.views = channels, views
         self._group = group
-        self.is_float = source_type != Type.UINT8
+        self.is_float = self._has_float_input = source_type != Type.UINT8
+        self.is_uint16 = self.needs_unit_range = False
         self.target_type: Type | None = None
         self.points: BoxesKeypoints | None = None
         self.trace = Trace() if trace is None else trace
@@ -66,6 +69,10 @@ class PlanState:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def _require_unit_range(self, condition: bool) -> None:
+        """Notes an operation that knows where white is."""
+        self.needs_unit_range |= condition and self._has_float_input and not self._normalized
 
     @property
     def limit(self) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Replay", "Step", "Trace", "Where", "check_params", "is_recorded_step"]
+__all__ = ["Replay", "Trace", "TransformRecord", "Where", "check_params", "is_recorded_step"]
 
 #: (N,) bool, the samples to act on; None for all.
 Where = NDArray[np.bool_] | None
@@ -22,7 +22,7 @@ Where = NDArray[np.bool_] | None
 _OTHER_CHAIN = "replay with the chain that drew the parameters"
 
 
-class Step(NamedTuple):
+class TransformRecord(NamedTuple):
     """One call of a transform's `write`.
 
     Attributes:
@@ -54,7 +54,7 @@ class Trace:
     """
 
     def __init__(self, replay: Replay | None = None, *, first: int = 0) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[TransformRecord] = []
         self.first = first
         self.frames, self.one_target_per_clip = 1, False
         self._replay = replay
@@ -64,6 +64,11 @@ class Trace:
         trace = Trace(self._replay, first=self.first)
         trace.frames = self.frames
         return trace
+
+    @property
+    def replays(self) -> bool:
+        """Whether recorded steps take the place of drawn ones."""
+        return self._replay is not None
 
     @property
     def next(self) -> int:
@@ -79,9 +84,9 @@ class Trace:
         views: int = 1,
         per_view: bool = False,
         per_frame: bool = False,
-    ) -> Step:
+    ) -> TransformRecord:
         """Adds the next step, of `count` rows: the drawn one, or the one to replay."""
-        step = Step(type(transform).__name__, where, params, views, per_view, per_frame)
+        step = TransformRecord(type(transform).__name__, where, params, views, per_view, per_frame)
         if self._replay is not None:
             step = self._replay.replace(self.next, step, count, self.frames)
         self.steps.append(step)
@@ -125,7 +130,7 @@ class Replay:
                 self._steps.setdefault(step["step"], []).append((image, step))
         self._last = max(self._steps, default=-1)
 
-    def replace(self, number: int, drawn: Step, count: int, frames: int = 1) -> Step:
+    def replace(self, number: int, drawn: TransformRecord, count: int, frames: int = 1) -> TransformRecord:
         """The recorded step of this number, with the dtypes and shapes of the drawn one.
 
         Raises:

@@ -1,6 +1,6 @@
 """Reads byte ranges ahead of the samples that need them, in the order of an epoch.
 
-    batches -> groups of samples, a quarter of the memory each -> requests: neighbours in a group make one
+    batches -> groups of samples, a quarter of the memory each -> requests: neighbors in a group make one
     requests -> threads claim them, in the order in which samples need them, while memory is left
     sample  -> `take` waits for its requests; it claims those that no thread has begun, so it never waits for memory
 
@@ -24,7 +24,7 @@ from cuaug.remote.transport import Buffer, RemoteObject
 
 __all__ = ["Part", "RangeReader", "ReadAhead", "read_spans"]
 
-# Neighbours this close are read by one request: bytes between them cost less than an answer's latency.
+# Neighbors this close are read by one request: bytes between them cost less than an answer's latency.
 _GAP_BYTES = 128 << 10
 # Longer requests keep few connections busy; no request takes more than a quarter of the memory.
 _MAX_REQUEST_BYTES = 4 << 20
@@ -311,7 +311,7 @@ class ReadAhead:
 
 
 def read_spans(reader: RangeReader, objects: list[RemoteObject], spans: NDArray[np.int64]) -> list[Part | None]:
-    """Reads the spans (K, 3) of one sample now, neighbours by one request; returns the part that holds each.
+    """Reads the spans (K, 3) of one sample now, neighbors by one request; returns the part that holds each.
 
     Raises:
         OSError: of `ObjectStore.read`.
@@ -325,7 +325,7 @@ def read_spans(reader: RangeReader, objects: list[RemoteObject], spans: NDArray[
 
 
 def _coalesce(spans: NDArray[np.int64], max_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Requests for the spans of n samples; neighbours share one.
+    """Requests for the spans of n samples; neighbors share one.
 
     Args:
         spans: (n, K, 3), see `SpansOf`.

@@ -10,8 +10,8 @@ from urllib.parse import urljoin, urlsplit
 
 from cuaug._runtime.extras import require_module
 from cuaug._runtime.fork import renew_after_fork
+from cuaug._runtime.limits import check_bytes
 from cuaug.errors import DecodeError, LoaderError, SourceError
-from cuaug.limits import check_bytes
 
 __all__ = ["DEFAULT_PROTOCOLS", "below", "check", "fetch", "file_system", "is_url", "read_http"]
 

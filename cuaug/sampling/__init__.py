@@ -1,19 +1,21 @@
 """Sampling: the order of an epoch, the random numbers of its samples, and the slice of each rank.
 
-orders.py    samplers: the order of an epoch
-epoch.py     one epoch: its order, the samples' RNG keys, replacements
-steps.py     the order divided into steps and rank slices
-progress.py  where a loader stands: the next epoch, the position in it, and the seed
-state.py     checks of a loader's `state_dict`
-rng.py       `SampleRNG`, the counter-based generator
-clips.py     `ClipSampler`: which frames of a video a clip holds
+orders.py          samplers: the order of an epoch
+batch_samplers.py  samplers that yield whole batches
+epoch.py           one epoch: its order, its steps and rank slices, the samples' RNG keys, replacements
+loader_state.py    where a loader stands, and its `state_dict`, checked
+rng.py             `SampleRNG`, the counter-based generator
+clip_sampler.py    `ClipSampler`: which frames of a video a clip holds
 """
 
 from __future__ import annotations
 
-from cuaug.sampling.epoch import Epoch
+from cuaug.sampling.batch_samplers import BatchOrder, check_whole_batches, open_batch_sampler
+from cuaug.sampling.epoch import LAST_BATCH, Epoch, RankSlice, Steps
+from cuaug.sampling.loader_state import Progress, open_seed
 from cuaug.sampling.orders import (
     Order,
+    RepeatedSampler,
     SamplerView,
     SequentialOrder,
     ShardSampler,
@@ -23,15 +25,15 @@ from cuaug.sampling.orders import (
     open_sampler,
     order_of,
 )
-from cuaug.sampling.progress import Progress, open_seed
-from cuaug.sampling.steps import LAST_BATCH, RankSlice, Steps
 
 __all__ = [
     "LAST_BATCH",
+    "BatchOrder",
     "Epoch",
     "Order",
     "Progress",
     "RankSlice",
+    "RepeatedSampler",
     "SamplerView",
     "SequentialOrder",
     "ShardSampler",
@@ -39,6 +41,8 @@ __all__ = [
     "Steps",
     "TorchOrder",
     "WeightedSampler",
+    "check_whole_batches",
+    "open_batch_sampler",
     "open_sampler",
     "open_seed",
     "order_of",

@@ -1,8 +1,14 @@
-"""One epoch: its order and the RNG keys of its samples."""
+"""One epoch: its order, the RNG keys of its samples, and its steps, divided into rank slices.
+
+Step s takes the next world_size * batch_size samples of the order; rank r takes the r-th slice of them. So all ranks
+together have always loaded a prefix of the order, and any number of ranks can resume from there.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +16,99 @@ from numpy.typing import NDArray
 
 from cuaug.sampling.rng import REPLACEMENT_POSITION, SampleRNG
 
-__all__ = ["Epoch"]
+__all__ = ["LAST_BATCH", "Epoch", "RankSlice", "Steps"]
+
+#: Values of the loader's `last_batch`.
+LAST_BATCH = ("partial", "drop", "pad")
+
+
+@dataclass(frozen=True)
+class RankSlice:
+    """The samples of one rank in one step.
+
+    Attributes:
+        positions: (n,) positions in the epoch's order.
+        valid: (n,) False for padding.
+        kept: number of samples that are yielded, n or 0. A rank without samples loads one to learn the shape of its
+            empty batch.
+        end: position in the order that all ranks together reach with this step.
+    """
+
+    positions: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    kept: int
+    end: int
+
+
+class Steps:
+    """The rank slices of one rank, as a sequence.
+
+    Args:
+        count: samples in the epoch's order.
+        batch_size: samples per rank and step.
+        last_batch: "drop" leaves out an incomplete last step; "pad" fills it with samples from the start of the order,
+            marked as not valid; "partial" divides its samples among the ranks.
+        rank, world_size: this rank and the number of ranks.
+        start: position in the order where the first step begins.
+        interleaved: rank r takes every world_size-th sample of a step, from the r-th on, not the r-th slice.
+
+    All ranks have the same number of steps. With "partial", a last step with fewer samples than ranks borrows some
+    from the step before. Ranks get empty batches only where that is impossible: batches of one sample, or fewer
+    samples than ranks in total.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        batch_size: int,
+        last_batch: str,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        start: int = 0,
+        interleaved: bool = False,
+    ) -> None:
+        self._count, self._start = count, min(start, count)
+        self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
+        self._last_batch, self._interleaved = last_batch, interleaved
+        self._global_size = batch_size * world_size
+        full, self._remainder = divmod(self._count - self._start, self._global_size)
+        self._steps = full + (self._remainder > 0 and last_batch != "drop")
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[RankSlice]:
+        return (self[step] for step in range(self._steps))
+
+    def __getitem__(self, step: int) -> RankSlice:
+        if not 0 <= step < self._steps:
+            raise IndexError(f"step {step} of {self._steps}")
+        if self._last_batch != "partial":
+            begin = self._start + step * self._global_size
+            positions = self._own(begin, begin + self._global_size)
+            end = min(begin + self._global_size, self._count)
+            return RankSlice(positions % self._count, positions < self._count, self._batch_size, end)
+        begin, end = self._begin(step), self._begin(step + 1)
+        positions = self._own(begin, end)
+        if len(positions):
+            return RankSlice(positions, np.ones(len(positions), dtype=bool), len(positions), end)
+        return RankSlice(np.array([begin]), np.zeros(1, dtype=bool), 0, end)
+
+    def _own(self, begin: int, end: int) -> NDArray[np.int64]:
+        """This rank's share of the positions of a step."""
+        if self._interleaved:
+            return np.arange(begin + self._rank, end, self._world_size)
+        first, last = (-(-(end - begin) * rank // self._world_size) for rank in (self._rank, self._rank + 1))
+        return np.arange(begin + first, begin + last)
+
+    def _begin(self, step: int) -> int:
+        """Position where a step begins with "partial"; the end of the order after the last step."""
+        begin = self._start + step * self._global_size
+        if step == self._steps - 1 > 0 and 0 < self._remainder < self._world_size and self._batch_size > 1:
+            begin -= self._world_size - self._remainder  # borrowed: one sample for each rank
+        return min(begin, self._count)
+
 
 # A sample's RNG key is its index. The k-th repetition of a sample in an epoch has the key index + k * 2**40: it is
 # augmented differently from the first, and independently of how the epoch is loaded.

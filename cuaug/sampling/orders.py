@@ -1,4 +1,4 @@
-"""Samplers: sequential, shuffled, weighted, by shards, or a torch Sampler.
+"""Samplers: sequential, shuffled, weighted, repeated, by shards, or a torch Sampler.
 
 Each order is a function of (seed, epoch), so every rank and every resumed run computes the same one.
 """
@@ -6,7 +6,7 @@ Each order is a function of (seed, epoch), so every rank and every resumed run c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,12 +14,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import DistributedSampler, SequentialSampler
 
-from cuaug.arguments import integer
+from cuaug._runtime.arguments import flag, integer
 from cuaug.errors import ArgumentError
 from cuaug.sampling.rng import SampleRNG, hash_seed
 
 __all__ = [
     "Order",
+    "RepeatedSampler",
     "SamplerView",
     "SequentialOrder",
     "ShardSampler",
@@ -28,6 +29,7 @@ __all__ = [
     "WeightedSampler",
     "open_sampler",
     "order_of",
+    "refuse_divided",
 ]
 
 _INDEX_BITS = 32
@@ -184,6 +186,47 @@ class ShardSampler:
         return order[np.argsort(delayed, kind="stable")]
 
 
+class RepeatedSampler:
+    """Each sample several times in a row, as `RASampler` of DeiT and timm: repeated augmentation.
+
+    Each repetition is augmented differently. The ranks take the order in turn, sample by sample, so the repetitions of
+    a sample go to different ranks. An epoch is as long as without repetitions, and holds other samples each time.
+
+    Args:
+        source: the Loader's data, or its number of samples.
+        num_repeats: how often each sample comes in an epoch that has it.
+        num_samples: length of an epoch, over all ranks; None: the number of samples. `num_repeats` times that number
+            has each sample in every epoch; RASampler has `len(source) // 256 * 256`.
+        shuffle: whether the samples are in a new random order each epoch, or in the source's.
+
+    Raises:
+        LoaderError: a number is below 1, or `num_samples` is above `num_repeats` times the number of samples. The
+            loader raises it where its source has another number of samples.
+    """
+
+    repeats = True
+
+    def __init__(
+        self, source: int | Sized, num_repeats: int = 3, num_samples: int | None = None, *, shuffle: bool = True
+    ) -> None:
+        self.count = integer("source", len(source) if isinstance(source, Sized) else source, 1)
+        self.num_repeats = integer("num_repeats", num_repeats, 1)
+        self.num_samples = self.count if num_samples is None else integer("num_samples", num_samples, 1)
+        if self.num_samples > self.count * self.num_repeats:
+            raise ArgumentError(
+                f"num_samples must be at most {self.count * self.num_repeats}, {self.num_repeats} times each of "
+                f"{self.count} samples, not {self.num_samples}"
+            )
+        self._order = ShuffledOrder(self.count) if flag("shuffle", shuffle) else SequentialOrder(self.count)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
+        """The sample indices of an epoch, (len,); equal in every process."""
+        return self._order.order(seed, epoch)[np.arange(self.num_samples) // self.num_repeats]
+
+
 class TorchOrder:
     """The order of a torch Sampler, or of another re-iterable of indices.
 
@@ -206,10 +249,13 @@ class TorchOrder:
         state = generator.get_state()
         generator.manual_seed(hash_seed(seed, epoch) >> 1)
         try:
-            indices = list(itertools.islice(self.sampler, len(self) + 1))  # an endless one would fill the memory
+            indices = list(itertools.islice(self._indices(), len(self) + 1))  # an endless one would fill the memory
         finally:
             generator.set_state(state)
         return _integers(indices, f"the sampler {type(self.sampler).__name__}")
+
+    def _indices(self) -> Iterator[int]:
+        return iter(self.sampler)
 
 
 class SamplerView(SequentialSampler):
@@ -243,15 +289,13 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
         raise ArgumentError(
             "shuffle=True and sampler exclude each other: the sampler sets the order; leave out shuffle"
         )
-    if isinstance(sampler, DistributedSampler) or (hasattr(sampler, "num_replicas") and hasattr(sampler, "rank")):
-        raise ArgumentError(
-            f"sampler is a {type(sampler).__name__}, which divides the samples among ranks as the loader does itself: "
-            "leave it out, or pass an undivided sampler"
-        )
+    refuse_divided("sampler", sampler)
     if isinstance(sampler, WeightedSampler) and len(sampler.weights) != count:
         raise ArgumentError(f"weights has one number per sample: {len(sampler.weights)} weights, {count} samples")
     if isinstance(sampler, ShardSampler) and len(sampler) != count:
         raise ArgumentError(f"shard_sizes adds up to {len(sampler)} samples, but the source has {count}")
+    if isinstance(sampler, RepeatedSampler) and sampler.count != count:
+        raise ArgumentError(f"RepeatedSampler is for {sampler.count} samples, but the source has {count}")
     if isinstance(sampler, Order):
         return sampler
     if not isinstance(sampler, Iterable) or not hasattr(sampler, "__len__") or isinstance(sampler, (str, bytes)):
@@ -263,6 +307,19 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
         # A copy: the user may shuffle the array in place.
         return SequentialOrder(_in_range(_integers(sampler, "sampler").copy(), count))
     return TorchOrder(sampler)
+
+
+def refuse_divided(name: str, sampler: Any) -> None:
+    """Raise an ArgumentError if a sampler yields the samples of one rank."""
+    if isinstance(sampler, DistributedSampler) or (hasattr(sampler, "num_replicas") and hasattr(sampler, "rank")):
+        kind = type(sampler).__name__
+        is_repeated = kind in ("RASampler", "RepeatAugSampler")
+        remedy = (
+            "cuaug.RepeatedSampler" if is_repeated else "shuffle=True, or an undivided sampler such as RandomSampler"
+        )
+        raise ArgumentError(
+            f"{name} is a {kind}, which divides the samples among ranks as the loader does itself: use {remedy}"
+        )
 
 
 def order_of(sampler: Order, seed: int, epoch: int, count: int) -> NDArray[np.int64]:
@@ -305,7 +362,9 @@ def _integers(indices: Any, name: str) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         first = indices[0] if isinstance(indices, Sequence) else indices
-        raise ArgumentError(f"{name} yields one index at a time, not {first!r:.100}")
+        raise ArgumentError(
+            f"{name} yields one index at a time, not {first!r:.100}; lists of indices are for batch_sampler="
+        )
     return np.ascontiguousarray(values, dtype=np.int64)
 
 

@@ -58,12 +58,16 @@ class SampleRNG:
         position: position of the first draws.
         is_clip: the samples are the frames of clips; those of one clip have the same index.
 
+    Attributes:
+        epoch: the number of a Loader's epoch; None in a call of a chain, which counts no epochs.
+
     Every method that draws returns one row per sample and advances by its number of columns, whatever the values are.
     So a sample's numbers do not depend on its neighbors.
     """
 
     def __init__(self, seed: int, epoch: int, indices: ArrayLike, *, position: int = 0, is_clip: bool = False) -> None:
         self.indices: NDArray[np.int64] = np.ascontiguousarray(indices, dtype=np.int64)
+        self.epoch: int | None = epoch
         self._seed = hash_seed(seed, epoch)
         self._key = self._seed & 0xFFFFFFFF, self._seed >> 32
         self.is_clip = is_clip

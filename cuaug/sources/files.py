@@ -1,4 +1,4 @@
-"""Image files: a list of paths, (path, label) pairs, a pattern, or a directory with or without class folders."""
+"""Image files: paths, (path, label) pairs, a pattern, or a directory; or two folders of images and masks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import errno
 import glob
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.limits import DEFAULT_MAX_BYTES
 from cuaug.errors import ArgumentError, SourceError
-from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.remote import urls as _urls
-from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
-from cuaug.sources._labels import Classes, encode_text, labels_at, to_label_sequence
-from cuaug.sources._repr import ReprMixin
+from cuaug.sources.labels import Classes, encode_text, labels_at, to_label_sequence
+from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
 
-__all__ = ["EXTENSIONS", "Files", "images_below", "is_pattern", "split_pairs"]
+__all__ = ["EXTENSIONS", "Files", "Pairs", "images_below", "is_pattern", "split_pairs"]
 
 log = logging.getLogger("cuaug")
 
@@ -39,6 +38,7 @@ _BROKEN_LINK = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 FolderIds = frozenset[tuple[int, int]]
 # Names of folders that are no classes.
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+_TRAINING = frozenset({"train", "training"})
 _IMAGE_FOLDERS = frozenset({"image", "images", "img", "imgs", "jpegimages"})
 _TARGET_FOLDERS = frozenset({"mask", "masks", "label", "labels", "annotation", "annotations", "segmentationclass"})
 
@@ -55,7 +55,7 @@ class Files(ReprMixin):
             most two different ones for three files; None: text stays text, such as captions.
 
     Attributes:
-        max_bytes: limit on the size of one URL's file. `Loader(max_bytes=)` limits local files.
+        max_bytes: limit on the size of one URL's file. `DecodeOptions(max_bytes=)` limits local files.
 
     Raises:
         LoaderError: no paths; a single path instead of a list; an entry that is no path; another number of labels than
@@ -93,10 +93,10 @@ class Files(ReprMixin):
         return cls(*split_pairs(entries))
 
     @classmethod
-    def from_directory(cls, root: str | os.PathLike[str]) -> Files:
+    def from_directory(cls, root: str | os.PathLike[str], classes: Sequence[str] | None = None) -> Files:
         """Finds every image below root/<class>/, at any depth, in sorted order.
 
-        A directory that holds images and no folders gives these, unlabelled: a file's label is its index, as in a list
+        A directory that holds images and no folders gives these, unlabeled: a file's label is its index, as in a list
         of paths. The log names files that are left out: those beside class folders, and those beside images that are
         no images.
 
@@ -105,8 +105,14 @@ class Files(ReprMixin):
         c/a.jpg, c/a/x.jpg, c/b.jpg) and knows fewer extensions than `EXTENSIONS`. To keep ImageFolder's numbers, load
         its pairs: `Loader(image_folder.samples)`.
 
+        Args:
+            root: the directory.
+            classes: the class folders in label order, some of which may be missing or empty, as in a validation set;
+                None: all folders, sorted. The log warns where a folder "train" beside `root` has other classes.
+
         Raises:
-            LoaderError: no images; a folder cannot be listed; or a link leads to a folder that contains it.
+            LoaderError: no images; a folder cannot be listed or is not in `classes`; or a link leads to a folder that
+                contains it.
         """
         root = os.fspath(root)
         if not os.path.isdir(root):
@@ -115,35 +121,39 @@ class Files(ReprMixin):
                 "pattern such as 'photos/*.jpg'"
             )
         folders, files, ancestors = _list_folder(root, frozenset())
-        classes = sorted(map(os.path.basename, folders))
+        found = sorted(map(os.path.basename, folders))
+        names = found if classes is None else list(classes)
+        if unknown := sorted(set(found) - set(names)):
+            raise ArgumentError(f"classes must name all class folders of {root!r}; it lacks {unknown!r:.200}")
         images = sorted(file for file in files if file.lower().endswith(cls.extensions))
-        if not classes and not images:
+        if not found and not images:
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
             hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise SourceError(
                 f"{root!r} has no folders and no {', '.join(cls.extensions)} file: it should hold one folder of "
                 + "; ".join([f"{cls.kind} per class, or {cls.kind}", *hints])
             )
-        if not classes:
+        if not found and classes is None:
             _log_ignored(root, "images", set(files) - set(images))
             return cls(images)
         _log_ignored(root, "class folders", files)
-        _warn_of_roles(root, classes)
+        if classes is None:
+            _warn_of_roles(root, names)
+            _warn_of_other_classes(root, names)
         paths: list[str] = []
         labels: list[int] = []
-        for label, name in enumerate(classes):
-            images = images_below(os.path.join(root, name), ancestors, cls.extensions)
-            if not images:
-                raise SourceError(
-                    f"class folder {os.path.join(root, name)!r} holds no {', '.join(cls.extensions)} file"
-                )
+        for label, name in enumerate(names):
+            folder = os.path.join(root, name)
+            images = images_below(folder, ancestors, cls.extensions) if classes is None or os.path.isdir(folder) else []
+            if not images and classes is None:
+                raise SourceError(f"class folder {folder!r} holds no {', '.join(cls.extensions)} file")
             paths += images
             labels += [label] * len(images)
-        return cls(paths, labels, classes)
+        return cls(paths, labels, names)
 
     @classmethod
     def from_pattern(cls, pattern: str) -> Files:
-        """The files that match a shell pattern, sorted and unlabelled: a file's label is its index.
+        """The files that match a shell pattern, sorted and unlabeled: a file's label is its index.
 
         `**` stands for any number of folders. Folders are left out.
 
@@ -222,10 +232,34 @@ def _warn_of_roles(root: str, classes: Sequence[str]) -> None:
         log.warning("%r: its folders %s are loaded as classes; for one of them give %r", root, classes, inner)
     elif names & _IMAGE_FOLDERS and names & _TARGET_FOLDERS and names <= _IMAGE_FOLDERS | _TARGET_FOLDERS:
         log.warning(
-            "%r: its folders %s are loaded as classes; cuaug.sources.Pairs(images, masks) loads images with masks",
+            "%r: its folders %s are loaded as classes; cuaug.sources.Pairs(images, masks) loads images with masks, "
+            "cuaug.sources.Yolo(folder) with boxes",
             root,
             classes,
         )
+
+
+def _warn_of_other_classes(root: str, classes: Sequence[str]) -> None:
+    """Warns of a folder such as val/ whose labels mean other classes than those of train/ beside it."""
+    parent, own = os.path.split(os.path.abspath(root))
+    if own.lower() not in _SPLITS - _TRAINING:
+        return
+    for name in sorted(_TRAINING):
+        train = os.path.join(parent, name)
+        try:
+            theirs = sorted(map(os.path.basename, _list_folder(train, frozenset())[0]))
+        except SourceError:  # mostly: there is none
+            continue
+        if theirs and theirs != list(classes):
+            odd = sorted(set(theirs) ^ set(classes))
+            log.warning(
+                "%r and %r have different class folders (%.200s), so that one label means two classes: give "
+                "cuaug.sources.Files.from_directory(%r, classes=[...]) the names of all classes",
+                train,
+                root,
+                ", ".join(map(repr, odd)),
+                root,
+            )
 
 
 def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
@@ -319,3 +353,98 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         if error.errno not in _BROKEN_LINK:
             raise
         return False
+
+
+_NAMES_SHOWN = 3
+
+
+class Pairs(ReprMixin):
+    """Images with one mask file each, from two folders, sorted by name.
+
+    An image and its mask have the same path below their folders, without extension: images/a/1.jpg and masks/a/1.png.
+    A label is {"mask": path}. A `Loader` reads the mask as class numbers and moves it with its image; its
+    `DecodeOptions` limit masks, too.
+
+    Args:
+        images: folder of the images.
+        masks: folder of the masks.
+        image_suffix: end of the images' names, before the extension, that is not part of the common name. Files
+            without it are left out.
+        mask_suffix: the same of the masks' names, such as "_mask".
+
+    Raises:
+        LoaderError: a folder cannot be listed or holds no such file; a file has no partner, or two of one name.
+    """
+
+    def __init__(
+        self,
+        images: str | os.PathLike[str],
+        masks: str | os.PathLike[str],
+        *,
+        image_suffix: str = "",
+        mask_suffix: str = "",
+    ) -> None:
+        self.images, self.masks = os.fspath(images), os.fspath(masks)
+        self.image_suffix, self.mask_suffix = image_suffix, mask_suffix
+        image_of = _files_by_name("images", self.images, image_suffix)
+        mask_of = _files_by_name("masks", self.masks, mask_suffix)
+        unmatched = _unmatched("images", image_of, mask_of) + _unmatched("masks", mask_of, image_of)
+        if unmatched:
+            raise SourceError(
+                f"images {self.images!r} and masks {self.masks!r} must hold files of the same names: "
+                f"{'; '.join(unmatched)}. Remove them, or give image_suffix=, mask_suffix= where names end differently"
+            )
+        self._names = sorted(image_of)
+        self._image_files = [image_of[name] for name in self._names]
+        self._mask_files = [mask_of[name] for name in self._names]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def read(self, index: int) -> tuple[str, dict[str, str]]:
+        """Returns (path, {"mask": path})."""
+        return self._image_files[index], self.label(index)
+
+    def label(self, index: int) -> dict[str, str]:
+        """The label alone, as `read` returns it."""
+        return {"mask": self._mask_files[index]}
+
+    def path(self, index: int) -> str:
+        """The image's path."""
+        return self._image_files[index]
+
+    @cached_method
+    def fingerprint(self) -> str:
+        """Digest of the paths below the two folders."""
+        sides = ((self.images, self._image_files), (self.masks, self._mask_files))
+        return fingerprint("pairs", *([os.path.relpath(file, folder) for file in files] for folder, files in sides))
+
+    def cache_key(self) -> str:
+        """The common folder, and a digest of the modification times of up to 1,000 files."""
+        return cache_key([*self._image_files, *self._mask_files])
+
+
+def _files_by_name(argument: str, folder: str, suffix: str) -> dict[str, str]:
+    """The image files below a folder by their common names, in sorted order."""
+    files: dict[str, str] = {}
+    for path in images_below(folder):
+        name, _ = os.path.splitext(os.path.relpath(path, folder))
+        if not name.endswith(suffix):
+            continue
+        name = name.removesuffix(suffix)
+        if name in files:
+            raise SourceError(f"{argument}: {files[name]!r} and {path!r} have the same name: which one is the partner?")
+        files[name] = path
+    if not files:
+        ending = f" whose name ends with {suffix!r}" if suffix else ""
+        raise SourceError(f"{argument}: {folder!r} holds no {', '.join(EXTENSIONS)} file{ending}")
+    return files
+
+
+def _unmatched(argument: str, files: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+    """A description of the files without a partner; empty if all have one."""
+    alone = [files[name] for name in files if name not in others]
+    if not alone:
+        return []
+    more = f" and {len(alone) - _NAMES_SHOWN} more" if len(alone) > _NAMES_SHOWN else ""
+    return [f"{len(alone)} of the {argument} have no partner, {', '.join(map(repr, alone[:_NAMES_SHOWN]))}{more}"]

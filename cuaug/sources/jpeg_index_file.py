@@ -13,13 +13,12 @@ import os
 from functools import partial
 from typing import Any
 
-from cuaug._runtime.cpu_limits import own_memory
+from cuaug._runtime.cpus import own_memory
 from cuaug._runtime.disk import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.codec.jpeg_index import IndexFile, memory_file
 from cuaug.remote.urls import is_url
-from cuaug.sources._fingerprint import common_folder
-from cuaug.sources._index import SUFFIX
-from cuaug.sources.source import optional_method
+from cuaug.sources.shards.shard_index import SUFFIX
+from cuaug.sources.source import common_folder, optional_method
 
 __all__ = ["JPEG_INDEX_NAME", "open_index_file"]
 

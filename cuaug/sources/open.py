@@ -11,23 +11,21 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.remote.urls import is_url
-from cuaug.sources._record_files import read_index
-from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
 from cuaug.sources.coco import Coco
-from cuaug.sources.csv_file import Csv
-from cuaug.sources.data_frame import DataFrame, is_data_frame
+from cuaug.sources.datasets import FromDataset
 from cuaug.sources.files import Files, is_pattern, split_pairs
-from cuaug.sources.from_dataset import FromDataset
-from cuaug.sources.hdf5 import Hdf5
-from cuaug.sources.list_file import ListFile
-from cuaug.sources.litdata import LitData
-from cuaug.sources.lmdb_environment import Lmdb
-from cuaug.sources.mds import Mds
-from cuaug.sources.parquet import Parquet
-from cuaug.sources.remote import Remote
+from cuaug.sources.pascal_voc import PascalVoc
+from cuaug.sources.remote_files import Remote
+from cuaug.sources.shards.hdf5 import Hdf5
+from cuaug.sources.shards.lmdb_environment import Lmdb
+from cuaug.sources.shards.parquet import Parquet
+from cuaug.sources.shards.record_files import LitData, Mds, read_index
+from cuaug.sources.shards.tar import TarShards
+from cuaug.sources.shards.tfrecord import TFRecord
 from cuaug.sources.source import Source
-from cuaug.sources.tar_shards import TarShards
-from cuaug.sources.tfrecord import TFRecord
+from cuaug.sources.subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
+from cuaug.sources.tables import Csv, DataFrame, ListFile, is_data_frame
+from cuaug.sources.yolo import Yolo
 
 __all__ = ["Items", "Loadable", "open_source"]
 
@@ -52,6 +50,7 @@ _SOURCE_BY_EXTENSION = {
     (".tfrecord", ".tfrecords"): TFRecord,
     (".parquet",): Parquet,
     (".json",): Coco.from_file,
+    (".yaml", ".yml"): Yolo,
 }
 # Packed files that no source reads, and what to do with them.
 _UNPACK = {
@@ -69,13 +68,15 @@ def open_source(files: Loadable) -> Source:
         files: one of
 
             - a directory with one folder per class, local or at an http, https, s3 or gs URL; or a local one with
-              images, unlabelled
+              images, unlabeled
             - a local directory with the index.json of MDS shards or LitData chunks, with "image" and "label" (`Mds`,
               `LitData`)
-            - a pattern, such as "photos/**/*.jpg", unlabelled
+            - a local directory with data.yaml (`Yolo`), or with JPEGImages and Annotations (`PascalVoc`): its split
+              "train"
+            - a pattern, such as "photos/**/*.jpg", unlabeled
             - a file, by its extension: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a
               directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`), .parquet (`Parquet`, also
-              at a URL), .json (`Coco`); a pattern or list of shards works too
+              at a URL), .json (`Coco`), .yaml (`Yolo`); a pattern or list of shards works too
             - paths or URLs, (path or URL, label) pairs, or a mapping from paths or URLs to labels
             - a pandas DataFrame with the columns "path" and "label" (`DataFrame` takes others)
             - a torch Dataset, or any object that is no sequence but has len() and items by index (`FromDataset`)
@@ -146,6 +147,10 @@ def _open_path(path: str) -> Source:
         return Lmdb(path)
     if os.path.isfile(os.path.join(path, "index.json")) and (packed := _source_of_index(path)) is not None:
         return packed(path)
+    if os.path.isfile(os.path.join(path, "data.yaml")):
+        return Yolo(path)
+    if all(os.path.isdir(os.path.join(path, name)) for name in ("JPEGImages", "Annotations")):
+        return PascalVoc(path)
     if source is not None and not (os.path.isdir(path) and source is not Lmdb):
         return source(path)
     if is_pattern(path):

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.arguments import integer
 from cuaug._runtime.extras import require_module
-from cuaug.arguments import integer
 from cuaug.errors import ArgumentError, DecodeError, SourceError
-from cuaug.sampling.clips import ClipSampler
-from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
-from cuaug.sources._labels import Classes
-from cuaug.sources._repr import ReprMixin
-from cuaug.sources._text import PathResolver, open_text, parse_number
+from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources.files import Files
+from cuaug.sources.labels import Classes
+from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
+from cuaug.sources.text import PathResolver, open_text, parse_number
 
 __all__ = ["EXTENSIONS", "ClipRequest", "Videos", "frame_range"]
 
@@ -128,7 +127,7 @@ class Videos(ReprMixin):
         self._clip_of = np.arange(len(self._video_of)) - np.repeat(np.cumsum(counts) - counts, counts)
 
     def _count_clips(self) -> NDArray[np.int64]:
-        from cuaug.sources.video_index import open_index  # imports Pillow
+        from cuaug.sources.video_index_file import open_index  # imports Pillow
 
         sampler = self.clip_sampler
         if sampler.sampling != "all":

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from cuaug.image_types import tv_target_kind
+from cuaug.images.image_types import tv_target_kind
 from cuaug.targets.fields import Boxes
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import container_format, is_mapping, items_of, rebuild_container

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cuaug.codec import mask_array
 from cuaug.errors import TransformError
-from cuaug.image_types import tv_target_kind
+from cuaug.images.image_types import tv_target_kind
 
 __all__ = [
     "Boxes",
@@ -31,6 +31,11 @@ __all__ = [
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
+
+#: Rounded relative boxes may lie this far outside the image.
+_RELATIVE_SLACK = 0.01
+#: Images this low or narrow may have boxes in pixels that all lie within [0, 1].
+_MAX_TINY_SIDE = 4
 
 
 class UserArray:
@@ -164,6 +169,39 @@ class Boxes(Field):
         """(K, 4) float64 xyxy."""
         return to_corners([self])
 
+    def scale(self, size: Size) -> None:
+        """Turn boxes relative to an image of (height, width) `size` into pixels; a tv_tensor has pixels already."""
+        if self.is_typed or not self.count:
+            return
+        is_outside = ~((self.array >= -_RELATIVE_SLACK) & (self.array <= 1 + _RELATIVE_SLACK)).all(axis=1)
+        if is_outside.any():
+            raise TransformError(
+                f"{self.name} must lie within [0, 1], since relative_boxes=True, but number {int(is_outside.argmax())} "
+                f"is {self.array[is_outside.argmax()].tolist()}: pixels need relative_boxes=False"
+            )
+        if self.array.dtype.kind != "f" and not self._user_array.is_list:
+            raise TransformError(f"{self.name} must be floats, since relative_boxes=True, not {self.array.dtype}")
+        dtype = self.array.dtype if self.array.dtype.kind == "f" else np.float64
+        self.array = (self.array.astype(np.float64) * [size[1], size[0], size[1], size[0]]).astype(dtype)
+
+    def refuse_relative(self, size: Size) -> None:
+        """Raise a TransformError if all boxes lie within the first pixel of an image of (height, width) `size`.
+
+        A crop in an earlier call may leave boxes there: these begin at (0, 0), or are empty.
+        """
+        if self.array.dtype.kind != "f" or min(size) <= _MAX_TINY_SIDE:
+            return
+        x0, y0, x1, y1 = _convert(self.array.astype(np.float64), self.format, _TO_CORNERS).T
+        is_uncut = (x0 != x1) & (y0 != y1) & ((x0 > 0) | (y0 > 0))
+        if is_uncut.any() and self.array.min() >= 0 and self.array.max() <= 1:
+            remedy = "use Compose(..., relative_boxes=True), with box_format='cxcywh' for YOLO's files"
+            if self.is_typed:
+                remedy = "multiply them by the width and height of canvas_size"
+            raise TransformError(
+                f"{self.name} must be in pixels, but all lie within [0, 1], as if relative to the image, such as "
+                f"{self.array[is_uncut.argmax()].tolist()}: {remedy}"
+            )
+
     def check(self) -> None:
         """Raise a TransformError for the first box that is not finite, or ends before it begins."""
         corners = _convert(self.array.astype(np.float64), self.format, _TO_CORNERS)
@@ -251,10 +289,10 @@ def from_corners(fields: Sequence[Boxes], corners: Array) -> Array:
 class Keypoints(Field):
     """Points, with or without COCO's v.
 
-    v is 0 for a point that is not labelled, 1 for a hidden and 2 for a visible point.
+    v is 0 for a point that is not labeled, 1 for a hidden and 2 for a visible point.
 
     Attributes:
-        places: (P, 2) float64 x, y of all points; 0 where a point is not labelled.
+        places: (P, 2) float64 x, y of all points; 0 where a point is not labeled.
     """
 
     def __init__(self, value: Any, name: str) -> None:
@@ -266,15 +304,15 @@ class Keypoints(Field):
         self._require_shape(array.ndim in (2, 3) and array.shape[-1] in (2, 3))
         self.count = len(array) if array.ndim == 3 else None
         points = array.reshape(-1, array.shape[-1]).astype(np.float64)
-        self._is_labelled = points[:, 2] != 0 if points.shape[1] == 3 else np.ones(len(points), dtype=bool)
-        self.places = np.where(self._is_labelled[:, None], points[:, :2], 0.0)
+        self._is_labeled = points[:, 2] != 0 if points.shape[1] == 3 else np.ones(len(points), dtype=bool)
+        self.places = np.where(self._is_labeled[:, None], points[:, :2], 0.0)
         invalid = ~np.isfinite(points[:, 2:]).all(axis=1) | ~np.isfinite(self.places).all(axis=1)
         if invalid.any():
             raise self._error(f"{points[int(np.argmax(invalid))].tolist()}")
 
     def kept(self, selected: Array) -> Array:
-        """Rows to keep, (P,) points or (K,) instances: those whose labelled points are all selected, (P,) bool."""
-        is_kept = selected | ~self._is_labelled
+        """Rows to keep, (P,) points or (K,) instances: those whose labeled points are all selected, (P,) bool."""
+        is_kept = selected | ~self._is_labeled
         return is_kept if self.count is None else is_kept.reshape(self.count, -1).all(axis=1)
 
     def rebuild(self, places: Array, visible: Array, keep: Array | None, size: Size) -> Any:
@@ -288,7 +326,7 @@ class Keypoints(Field):
         """
         points = self.array.reshape(-1, self.array.shape[-1]).astype(np.float64)
         if points.shape[1] == 3:
-            is_shown = visible & self._is_labelled
+            is_shown = visible & self._is_labeled
             points[:, :2] = np.where(is_shown[:, None], places, 0.0)
             points[:, 2] *= is_shown
         else:

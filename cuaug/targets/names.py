@@ -19,6 +19,7 @@ from cuaug.errors import TransformError
 
 __all__ = [
     "IMAGE_SUFFIXES",
+    "RAW_ANNOTATIONS",
     "TargetFormat",
     "TargetNameError",
     "ambiguous_rows",
@@ -59,8 +60,11 @@ _INSTANCE_FIELDS = frozenset(
     | {"category", "category_id", "category_ids", "names", "scores", "score"}
     | {"area", "areas", "iscrowd", "is_crowd", "id", "ids", "annotation_id", "annotation_ids", "instance_id"}
     | {"instance_ids", "track_id", "track_ids", "difficult", "difficulties", "truncated", "occluded", "occlusion"}
-    | {"ignore", "gt_ignore_flags", "num_keypoints", "gt_masks", "instance_masks"}
+    | {"ignore", "gt_ignore_flags", "num_keypoints", "gt_masks", "instance_masks", "bbox", "segmentation"}
 )
+#: COCO's values in a sample of `wrap_dataset_for_transforms_v2(dataset, target_keys="all")`, and the kind of tv_tensor
+#: that it makes of each. Alone, they are refused.
+RAW_ANNOTATIONS = {"bbox": "BoundingBoxes", "segmentation": "Mask"}
 #: Values that describe the image, whatever their length.
 _IMAGE_FIELDS = frozenset(
     {"image_id", "size", "orig_size", "canvas_size", "format", "path"}
@@ -77,6 +81,8 @@ class TargetFormat(NamedTuple):
 
     Attributes:
         box_format: "xyxy", "xywh" or "cxcywh", for boxes without a "format" in their dict.
+        relative_boxes: whether boxes are fractions of the image's width and height, which become pixels when they are
+            read. None: a transform has moved them, in pixels.
         mask_fill: value of class masks beyond the image; a dict gives it by name, 0 for other names.
         masks: names that move as "mask" and "masks" do.
         pass_through: names that stay in place.
@@ -88,6 +94,7 @@ class TargetFormat(NamedTuple):
     """
 
     box_format: str = "xyxy"
+    relative_boxes: bool | None = False
     mask_fill: float | Mapping[str, float] = 0
     masks: tuple[str, ...] = ()
     pass_through: tuple[str, ...] = ()

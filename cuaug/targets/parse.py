@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.image_types import tensor_fault, tv_target_kind
+from cuaug.images.image_types import tensor_fault, tv_target_kind
 from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.names import (
+    RAW_ANNOTATIONS,
     TargetFormat,
     TargetNameError,
     ambiguous_rows,
@@ -44,6 +45,7 @@ __all__ = [
 Keep = NDArray[np.bool_] | None
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
+_UNNAMED = "the target"
 _NOT_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
 
 
@@ -61,6 +63,7 @@ class Group:
         fields: the targets, by key or position.
         groups: inner groups, by key or position.
         boxes: the only `Boxes` among the fields, or None.
+        unnamed: arrays like keypoints or boxes in tuples, inner ones too, which stay where they are.
 
     Raises:
         TransformError: a target is not valid, or lies in a list.
@@ -78,6 +81,7 @@ class Group:
         self._container, self._format, self._labels, self._path = container, format, labels, path
         self.fields: dict[Any, Field] = {}
         self.groups: dict[Any, Group] = {}
+        self.unnamed: list[Any] = []
         box_format = container_format(container, format.box_format)
         for key, value in items_of(container):
             name = self._name(key)
@@ -88,17 +92,21 @@ class Group:
             field = _parse_field(container, key, value, name, size, format, box_format)
             if field is not None:
                 self.fields[key] = field
+            elif _is_raw_annotation(container, key):
+                continue
             elif (error := unknown_geometry(key, value, size)) is not None:
                 raise TargetNameError(f"{name} {error}")
             elif isinstance(value, list):
                 if moves_with_image(value, size, format):
                     raise TargetNameError(
                         f"{name} is a list with boxes, masks, keypoints or images, but only dicts and tuples may hold "
-                        "them; a list holds the targets of a batch. If they stay in place, list the name of the list "
-                        "in Compose(..., pass_through=(name,))"
+                        f"them; a list holds the targets of a batch. {_list_remedy(name)}"
                     )
+            elif not isinstance(key, str) and _may_be_points(value):
+                self.unnamed.append(value)
             elif isinstance(value, tuple) or is_mapping(value):
                 group = Group(value, size, format, labels, (*path, str(key)) if path or key != 0 else ())
+                self.unnamed += group.unnamed
                 if group.fields or group.groups:
                     self.groups[key] = group
         boxes = [field for field in self.fields.values() if isinstance(field, Boxes)]
@@ -111,7 +119,7 @@ class Group:
 
     def _name(self, key: Any) -> str:
         """The path of a value, for settings and errors."""
-        return ".".join([*self._path, str(key)] if is_mapping(self._container) else self._path) or "the target"
+        return ".".join([*self._path, str(key)] if is_mapping(self._container) else self._path) or _UNNAMED
 
     def _check_counts(self) -> None:
         """Check that boxes, masks, keypoints, labels and declared fields have the same number of instances.
@@ -228,6 +236,21 @@ def _parse_field(
     return Masks(value, name, size, dims=(2,), fill=format.fill_of(key, name))
 
 
+def _list_remedy(name: str) -> str:
+    if name == _UNNAMED:
+        return (
+            'Let the Dataset return a dict, {"boxes": (K, 4), "labels": (K,)}; torchvision\'s CocoDetection does in '
+            "wrap_dataset_for_transforms_v2, and cuaug.sources.Coco reads COCO's files"
+        )
+    return "If they stay in place, list the name of the list in Compose(..., pass_through=(name,))"
+
+
+def _is_raw_annotation(container: Any, key: Any) -> bool:
+    """Whether a value is COCO's own, beside the tv_tensors that torchvision made of it; it stays, as in torchvision."""
+    kind = RAW_ANNOTATIONS.get(key) if isinstance(key, str) and is_mapping(container) else None
+    return kind is not None and any(tv_target_kind(type(value)) == kind for value in container.values())
+
+
 def _check_canvas(value: Any, name: str, size: tuple[int, int]) -> None:
     canvas = tuple(value.canvas_size)
     if canvas != size:
@@ -320,6 +343,13 @@ def _may_be_target(value: Any) -> bool:
     if isinstance(value, (np.ndarray, torch.Tensor)):  # first: isinstance of numbers.Number is slow
         return True
     return not isinstance(value, (str, bytes, numbers.Number, np.generic, Mapping, type(None)))
+
+
+def _may_be_points(value: Any) -> bool:
+    """Whether a value is an array or tensor of (K, 2) or (K, 4) numbers."""
+    if not isinstance(value, (np.ndarray, torch.Tensor)) or value.ndim != 2 or value.shape[1] not in (2, 4):
+        return False
+    return isinstance(value, torch.Tensor) or value.dtype.kind in "iuf"
 
 
 def _is_class_mask(container: Any, key: Any, mask: torch.Tensor) -> bool:

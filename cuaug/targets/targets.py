@@ -1,24 +1,58 @@
-"""The targets of a batch."""
+"""The targets of a batch. Masks move with the kernels: three byte planes form an image, which moves by whole pixels."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug._runtime.native import BEST_ISA, address, library
+from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, BoxesKeypoints, CompiledPlan, Plan
+from cuaug.plan.regions import moves
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, to_corners, with_dtype
-from cuaug.targets.masks import MaskExecutor
-from cuaug.targets.names import TargetFormat
+from cuaug.targets.names import TargetFormat, TargetNameError
 from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
 
-__all__ = ["Targets"]
+__all__ = ["MaskExecutor", "Mover", "Targets"]
+
+
+class MaskExecutor:
+    """Moves masks as a compiled plan moves their images. Thread-safe."""
+
+    def __init__(self, compiled: CompiledPlan) -> None:
+        self._executor = CpuExecutor(compiled.for_masks())
+        self._heights, self._widths = compiled.sizes()
+
+    def run(self, sample: int, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Move the byte planes over one image: (M, H, W) to (M, h, w)."""
+        count, height, width = planes.shape
+        if count % 3 == 2:  # repeat one plane to complete the image
+            planes = np.concatenate([planes, planes[-1:]])
+        planes = np.ascontiguousarray(planes)
+        packed = np.empty((height, width, 3), dtype=np.uint8)
+        output = np.empty((int(self._heights[sample]), int(self._widths[sample]), 3), dtype=np.uint8)
+        result = np.empty((count, *output.shape[:2]), dtype=np.uint8)
+        for first in range(0, count, 3):
+            three = planes[first : first + 3]
+            step = height * width if len(three) == 3 else 0  # 0: all channels are the one plane
+            library.cuaug_interleave(BEST_ISA, 1, address(three), 1, 0, step, height * width, 1, address(packed))
+            self._executor.run(sample, packed, output.ctypes.data)
+            for channel, plane in enumerate(result[first : first + 3]):
+                plane[...] = output[..., channel]
+        return result
+
 
 FieldT = TypeVar("FieldT", bound=Field)
+
+#: Takes the compiled plan; returns a thread-safe function that returns moved target i, in a new container.
+Mover = Callable[[CompiledPlan], Callable[[int], Any]]
 
 
 class Targets:
@@ -63,6 +97,8 @@ class Targets:
         self._mask_dtype = target_format.mask_dtype
         #: Fields by sample number, for samples that may have any.
         self._fields: dict[int, list[tuple[Field, Group]]] = {}
+        #: Shapes of arrays like keypoints or boxes without a name, by sample number.
+        self._unnamed: dict[int, tuple[int, ...]] = {}
         # Most labels are class numbers, of one or two types.
         kinds = {kind for kind in set(map(type, targets)) if type_may_hold_targets(kind) or type_may_be_image(kind)}
         for i, target in enumerate(targets) if kinds else ():
@@ -78,10 +114,10 @@ class Targets:
             except TransformError as error:
                 raise self._with_number(error, i) from None
             self._groups[i], self._fields[i] = group, group.all_fields()
+            if group.unnamed:
+                self._unnamed[i] = tuple(group.unnamed[0].shape)
         self._boxes = self._fields_of(Boxes)
-        self._corners = self._read_boxes()
-        self._points: BoxesKeypoints | None = None
-        self._rows: dict[int, slice] = {}  # rows in the plan's boxes or keypoints, by the id of a field
+        self._corners = self._read_boxes(target_format.relative_boxes)
 
     def __bool__(self) -> bool:
         return any(self._fields.values())
@@ -97,47 +133,67 @@ class Targets:
         """The fields of one class, each with its sample number."""
         return [(i, field) for i, fields in self._fields.items() for field, _ in fields if isinstance(field, kind)]
 
-    def _read_boxes(self) -> NDArray[np.float64]:
-        """(B, 4) xyxy of all boxes."""
-        try:
-            return to_corners([field for _, field in self._boxes])
-        except TransformError:
-            for i, field in self._boxes:
-                try:
-                    field.check()
-                except TransformError as error:
-                    raise self._with_number(error, i) from None
-            raise
+    def _read_boxes(self, relative: bool | None) -> NDArray[np.float64]:
+        """(B, 4) xyxy of all boxes; `relative` as `TargetFormat.relative_boxes`."""
+        if relative:
+            self._check_boxes(Boxes.scale)
+        corners: NDArray[np.float64] | None = None
+        with contextlib.suppress(TransformError):  # `_check_boxes` raises it again, with its number
+            corners = to_corners([field for _, field in self._boxes])
+        if relative is False and (corners is None or (corners <= 1).all(axis=1).any()):
+            self._check_boxes(Boxes.refuse_relative)
+        if corners is None:
+            self._check_boxes(lambda field, size: field.check())
+        assert corners is not None
+        return corners
 
-    def attach(self, plan: Plan) -> None:
-        """Let the plan move the boxes and keypoints."""
+    def _check_boxes(self, check: Callable[[Boxes, tuple[int, int]], None]) -> None:
+        """Call `check` with each sample's boxes and image size; its errors get the sample's number."""
+        for i, field in self._boxes:
+            try:
+                check(field, (int(self._heights[i]), int(self._widths[i])))
+            except TransformError as error:
+                raise self._with_number(error, i) from None
+
+    def attach(self, plan: Plan) -> Mover:
+        """Let the plan move the boxes and keypoints. Returns the mover, for the compiled plan."""
         if not self:
-            return
+            return lambda tables: self._targets.__getitem__
         if plan.views > 1:
             raise TransformError(
                 "targets cannot move with several views of an image: FiveCrop, TenCrop and MultiView take none"
             )
         keypoints = self._fields_of(Keypoints)
         places = np.concatenate([np.zeros((0, 2)), *(field.places for _, field in keypoints)])
-        box_of = self._assign_rows(self._boxes, [field.count for _, field in self._boxes])
-        keypoint_of = self._assign_rows(keypoints, [len(field.places) for _, field in keypoints])
+        rows: dict[int, slice] = {}  # in the plan's boxes or keypoints, by the id of a field
+        box_of = _assign_rows(rows, self._boxes, [field.count for _, field in self._boxes])
+        keypoint_of = _assign_rows(rows, keypoints, [len(field.places) for _, field in keypoints])
         points = BoxesKeypoints(len(plan), self._corners, box_of, places, keypoint_of)
         points.move(np.arange(len(plan)), np.broadcast_to(np.eye(3), (len(plan), 3, 3)), self._heights, self._widths)
         points.area_fraction[points.area_fraction > 0] = 1.0
-        plan.points = self._points = points
+        plan.points = points
+        return functools.partial(self._moved, points, rows)
 
-    def _assign_rows(self, fields: Sequence[tuple[int, Field]], counts: Sequence[int]) -> NDArray[np.int64]:
-        """Assign consecutive rows to the fields; returns the sample number of each row."""
-        ends = itertools.accumulate(counts)
-        self._rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
-        return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
+    def refuse_unnamed(self, plan: Plan, tables: CompiledPlan) -> None:
+        """Check that no image moves away from an array like keypoints or boxes that has no name.
 
-    def mover(self, tables: CompiledPlan) -> Callable[[int], Any]:
-        """A thread-safe function that returns moved target i. Call it after the plan is compiled."""
-        if not self:
-            return self._targets.__getitem__
-        points = self._points
-        assert points is not None, "attach comes first"
+        Raises:
+            TargetNameError: one does.
+        """
+        if not self._unnamed:
+            return
+        still = Plan(self._heights, self._widths).compile().rows[0]
+        for i, shape in self._unnamed.items():
+            rows = tables.rows[:, i * plan.views : (i + 1) * plan.views]
+            if moves(rows[rows["active"] != 0], still[i]):
+                raise TargetNameError(
+                    f"the target is an array {shape}, without a name that says whether it moves with its image: pass "
+                    '{"keypoints": points} or {"boxes": boxes}; other numbers stay in place in a dict, under another '
+                    'name, such as {"values": numbers}'
+                )
+
+    def _moved(self, points: BoxesKeypoints, rows: Mapping[int, slice], tables: CompiledPlan) -> Callable[[int], Any]:
+        """As `Mover`."""
         boxes = from_corners([field for _, field in self._boxes], points.boxes())
         heights, widths = (sizes.tolist() for sizes in tables.sizes())
         masks = MaskExecutor(tables) if self._fields_of(Masks) else None
@@ -151,7 +207,7 @@ class Targets:
             size = heights[i], widths[i]
 
             def kept_points(field: Keypoints, keep: NDArray[np.bool_] | None = None) -> NDArray[np.bool_] | None:
-                selected = points.keypoint_selected[self._rows[id(field)]]
+                selected = points.keypoint_selected[rows[id(field)]]
                 return keep if selected.all() else field.kept(selected)
 
             def kept_instances(group: Group) -> NDArray[np.bool_] | None:
@@ -161,26 +217,31 @@ class Targets:
                     return kept_points(field)
                 if group.boxes is None or i not in lost_boxes:
                     return None
-                return points.selected[self._rows[id(group.boxes)]]
+                return points.selected[rows[id(group.boxes)]]
 
             def rebuild_field(field: Field, keep: NDArray[np.bool_] | None) -> Any:
                 if isinstance(field, Masks):
                     assert masks is not None
                     moved = field.rebuild(masks.run(i, field.planes), keep, size)
                     return moved if self._mask_dtype is None else with_dtype(moved, self._mask_dtype)
-                rows = self._rows[id(field)]
+                own = rows[id(field)]
                 if isinstance(field, Keypoints):
-                    return field.rebuild(points.keypoints[rows], points.visible[rows], kept_points(field, keep), size)
+                    return field.rebuild(points.keypoints[own], points.visible[own], kept_points(field, keep), size)
                 assert isinstance(field, Boxes)
-                return field.rebuild(boxes[rows], keep, size)
+                return field.rebuild(boxes[own], keep, size)
 
             return group.rebuild(rebuild_field, kept_instances)[0]
 
         return target
 
-    def moved(self, tables: CompiledPlan) -> list[Any]:
-        """The N moved targets, in new containers."""
-        return [*map(self.mover(tables), range(len(self._groups)))]
+
+def _assign_rows(
+    rows: dict[int, slice], fields: Sequence[tuple[int, Field]], counts: Sequence[int]
+) -> NDArray[np.int64]:
+    """Assign consecutive rows to the fields, by their ids; returns the sample number of each row."""
+    ends = itertools.accumulate(counts)
+    rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
+    return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
 
 
 def _labels(labels_getter: Any, target: Any) -> tuple[Any, ...]:

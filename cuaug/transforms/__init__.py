@@ -7,46 +7,41 @@ Compose([
     RandomHorizontalFlip(),
 ])
 
-base.py                       base classes, and Lambda
-compose.py, containers.py     chains and random choices
-execute.py, explain.py        running a chain on images in memory; describing its launches
-geometry.py, sizes.py         crops, flips, 90-degree rotations, padding; resizing
-warps.py, elastic.py          rotation, affine, perspective; displacement fields
-color.py, color_jitter.py     color and point operations; random color changes
-dtype.py                      dtype and value range
-blur.py, noise.py, erase.py   filters; noise; masking
-auto.py, timm_auto.py         automatic augmentation, with the tables of policies.py; timm's
-augmix.py                     AugMix
-mixes.py, mosaic.py           transforms of several samples
-boxes.py, views.py, clips.py  detection transforms; several views of an image; frames of clips
-inputs.py                     the arguments of a call
-conversions.py, keypoints.py  torchvision's conversions of types; keypoints
-arguments.py                  argument checks
-matrices.py, illuminants.py   warp matrices; illuminant colors
-migration_hints.py            replacements for missing torchvision names
-by_type.py                    resolves the dicts by type that torchvision accepts for `fill` and `dtype`
-normalization.py              the `Normalize` that ends a chain, for drawing its results
-order.py                      finds transforms whose order does harm, when a chain is made
-pictures.py                   further pictures of the samples of a call: the chain runs again for each
-policies.py                   operations of automatic augmentation, their magnitude ranges, and the learned policies
+base.py          base classes, and Lambda
+compose.py       chains
+containers.py    random choices, and other transforms of transforms
+execute.py       running chains and functions on images in memory; describing the launches of a chain
+geometry.py      crops, flips, 90-degree rotations, padding
+sizes.py         resizing
+warps.py         rotation, affine, perspective; displacement fields; matrices of warps
+color.py         color and point operations
+color_jitter.py  random color changes; colors of illuminants
+dtype.py         dtype and value range; torchvision's conversions of types
+filters.py       blur, sharpness, JPEG compression; noise
+erase.py         masking
+auto.py          automatic augmentation: torchvision's, AugMix, timm's
+policies.py      operations of automatic augmentation, their magnitude ranges, and the learned policies
+mixes.py         transforms of several samples
+detection.py     transforms of boxes and keypoints
+views.py         several views of an image; frames of clips
+inputs.py        the arguments of a call
+pictures.py      further pictures of the samples of a call: the chain runs again for each
+parameters.py    checks of transform arguments
+order.py         finds transforms whose order does harm, when a chain is made
 """
 
 from typing import TYPE_CHECKING, Any
 
-from cuaug.transforms.arguments import InterpolationMode
-from cuaug.transforms.augmix import AugMix
-from cuaug.transforms.auto import AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
-from cuaug.transforms.base import BatchTransform, Lambda, RandomTransform, Transform
-from cuaug.transforms.blur import (
-    JPEG,
-    Downscale,
-    GaussianBlur,
-    MedianBlur,
-    MotionBlur,
-    RandomAdjustSharpness,
+from cuaug._runtime.migration_hints import TRANSFORMS, missing_name
+from cuaug.transforms.auto import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    RandAugment,
+    TimmRandAugment,
+    TrivialAugmentWide,
 )
-from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
-from cuaug.transforms.clips import PerFrame, UniformTemporalSubsample
+from cuaug.transforms.base import BatchTransform, Lambda, RandomTransform, Transform
 from cuaug.transforms.color import (
     CLAHE,
     LUT,
@@ -73,18 +68,30 @@ from cuaug.transforms.color_jitter import (
 )
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.containers import RandomApply, RandomChoice, RandomOrder, SomeOf
-from cuaug.transforms.conversions import (
+from cuaug.transforms.detection import ClampKeyPoints, RandomIoUCrop, SanitizeBoundingBoxes, SanitizeKeyPoints
+from cuaug.transforms.dtype import (
     RGB,
     ClampBoundingBoxes,
     ConvertBoundingBoxFormat,
     Identity,
+    Normalize,
     PILToTensor,
+    ToDtype,
     ToImage,
     ToPureTensor,
 )
-from cuaug.transforms.dtype import Normalize, ToDtype
-from cuaug.transforms.elastic import ElasticTransform, GridDistortion
 from cuaug.transforms.erase import CoarseDropout, GridMask, RandomErasing, RandomMask
+from cuaug.transforms.filters import (
+    JPEG,
+    Downscale,
+    GaussianBlur,
+    GaussianNoise,
+    MedianBlur,
+    MotionBlur,
+    RandomAdjustSharpness,
+    SaltAndPepper,
+    ShotNoise,
+)
 from cuaug.transforms.geometry import (
     D4,
     CenterCrop,
@@ -99,15 +106,11 @@ from cuaug.transforms.geometry import (
     RandomZoomOut,
     Rot90,
 )
-from cuaug.transforms.keypoints import ClampKeyPoints, SanitizeKeyPoints
-from cuaug.transforms.migration_hints import TRANSFORMS, missing_name
-from cuaug.transforms.mixes import CutMix, MixUp
-from cuaug.transforms.mosaic import CopyPaste, Mosaic
-from cuaug.transforms.noise import GaussianNoise, SaltAndPepper, ShotNoise
+from cuaug.transforms.mixes import CopyPaste, CutMix, MixUp, Mosaic
+from cuaug.transforms.parameters import InterpolationMode
 from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, ScaleJitter
-from cuaug.transforms.timm_auto import TimmRandAugment
-from cuaug.transforms.views import FiveCrop, MultiView, TenCrop
-from cuaug.transforms.warps import RandomAffine, RandomPerspective, RandomRotation
+from cuaug.transforms.views import FiveCrop, MultiView, PerFrame, TenCrop, UniformTemporalSubsample
+from cuaug.transforms.warps import ElasticTransform, GridDistortion, RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
     "CLAHE",

@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuaug.errors import TransformError
-from cuaug.image_types import is_image_type
+from cuaug._runtime.migration_hints import foreign_transform, shared_draw
+from cuaug.errors import ChainWarning, TransformError, warn_caller
+from cuaug.images.image_types import is_image_type
 from cuaug.plan import Plan, Trace, Where
 from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets.convert import map_types
-from cuaug.transforms import arguments
-from cuaug.transforms.migration_hints import foreign_transform
+from cuaug.transforms import parameters
 
 __all__ = ["BatchFunction", "BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
 
@@ -114,7 +114,7 @@ class RandomTransform(Transform):
     """Base class of transforms that act on each sample with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         rng.next_transform(self)
@@ -242,7 +242,8 @@ class Lambda(BatchTransform):
         function: takes a tensor (N, C, H, W), uint8 or floating point, on the chain's device, and returns a tensor
             whose first axis is N. Of clips it takes all frames, (N T, C, H, W). The function must not write to its
             argument. On CUDA it runs on the current stream. At the end of a chain it may return any tensor of length N.
-            Parameters of an `nn.Module` get no gradients.
+            Parameters of an `nn.Module` get no gradients. A ChainWarning names torchvision's random transforms, which
+            would draw once for all images.
         types_to_transform: types as in torchvision. The function then also takes each value of these types in the
             targets, in dicts, tuples and lists at any depth. It takes the batch of images if a type is `torch.Tensor`,
             a NumPy array, a PIL image, or torchvision's Image or Video.
@@ -254,6 +255,8 @@ class Lambda(BatchTransform):
         for kind in types_to_transform:
             if not isinstance(kind, type):
                 raise TransformError(f"types_to_transform must be types, not {kind!r}")
+        if (problem := shared_draw(function)) is not None:
+            warn_caller(problem, ChainWarning)
         self.function = function
         self.types_to_transform = types_to_transform
         self._takes_images = not types_to_transform or any(map(is_image_type, types_to_transform))

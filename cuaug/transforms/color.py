@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, linear, operations
+from cuaug.images.interop import UINT16_MAX
+from cuaug.plan import Plan, operations, regions
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
 __all__ = [
@@ -44,14 +45,14 @@ JITTERS = {
 def factor_bounds(name: str, value: float | Sequence[float]) -> tuple[float, float]:
     """(lower, upper) of a jitter factor, from these two or from its largest distance from "no change"."""
     neutral, low, high = (0.0, -0.5, 0.5) if name == "hue" else (1.0, 0.0, float("inf"))
-    values = arguments.numbers(value, float)
+    values = parameters.numbers(value, float)
     if len(values) == 1:
         (distance,) = values
         if not 0 <= distance <= high or distance == float("inf"):
             allowed = "from 0 to 0.5" if name == "hue" else "0 or more"
             raise TransformError(f"{name} must be {allowed}, or (lower, upper), not {value!r}")
         value = (neutral - distance if name == "hue" else max(low, neutral - distance), neutral + distance)
-    return arguments.bounds(name, value, low=low, high=high)
+    return parameters.bounds(name, value, low=low, high=high)
 
 
 def jitter_operations(plan: Plan, name: str, factor: ArrayLike) -> NDArray[Any]:
@@ -105,7 +106,7 @@ class Grayscale(Transform):
     """
 
     def __init__(self, num_output_channels: int = 1) -> None:
-        self.num_output_channels = arguments.integer("num_output_channels", num_output_channels)
+        self.num_output_channels = parameters.integer("num_output_channels", num_output_channels)
         if self.num_output_channels not in (1, 3):
             raise TransformError(f"num_output_channels must be 1 or 3, not {num_output_channels!r}")
 
@@ -126,7 +127,7 @@ class RandomGrayscale(RandomTransform):
     """
 
     def __init__(self, p: float = 0.1) -> None:
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         _make_gray(plan, where)
@@ -147,7 +148,7 @@ class LUT(Transform):
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        self.table = arguments.look_up_table("table", table)
+        self.table = parameters.look_up_table("table", table)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.lut(self.table, where)
@@ -159,7 +160,7 @@ class LUT(Transform):
 # Full-range ITU-R BT.601 as OpenCV's COLOR_RGB2YUV has it: U = 0.492 (B - Y), V = 0.877 (R - Y), around mid-gray.
 _Y = np.array([0.299, 0.587, 0.114])
 _RGB_TO_YUV = np.stack([_Y, 0.492 * (np.array([0, 0, 1]) - _Y), 0.877 * (np.array([1, 0, 0]) - _Y)])
-_YUV_TO_RGB = linear.adjugate(_RGB_TO_YUV) / (0.492 * 0.877 * _Y[1])
+_YUV_TO_RGB = regions.adjugate(_RGB_TO_YUV) / (0.492 * 0.877 * _Y[1])
 
 
 class ConvertColor(Transform):
@@ -185,7 +186,7 @@ class ConvertColor(Transform):
         if self.target == "YUV":
             values = np.column_stack([_RGB_TO_YUV, gray])
         else:
-            values = np.column_stack([_YUV_TO_RGB, -linear.product(_YUV_TO_RGB, gray[:, None])])
+            values = np.column_stack([_YUV_TO_RGB, -regions.product(_YUV_TO_RGB, gray[:, None])])
         plan.append(operations.matrix(len(plan), plan.limit, values), where)
 
 
@@ -205,9 +206,9 @@ class RandomGamma(RandomTransform):
     """
 
     def __init__(self, gamma: Sequence[float] = (1.0, 1.0), gain: Sequence[float] = (1.0, 1.0), p: float = 1.0) -> None:
-        self.gamma = arguments.bounds("gamma", gamma)
-        self.gain = arguments.bounds("gain", gain)
-        self.p = arguments.probability("p", p)
+        self.gamma = parameters.bounds("gamma", gamma)
+        self.gain = parameters.bounds("gain", gain)
+        self.p = parameters.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"gamma": rng.uniform(None, *self.gamma), "gain": rng.uniform(None, *self.gain)}
@@ -227,8 +228,8 @@ class RandomPosterize(RandomTransform):
     """
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
-        self.bits = arguments.integer("bits", bits, 0, 8)
-        self.p = arguments.probability("p", p)
+        self.bits = parameters.integer("bits", bits, 0, 8)
+        self.p = parameters.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.posterize(len(plan), plan.limit, self.bits), where)
@@ -238,21 +239,24 @@ class RandomSolarize(RandomTransform):
     """Invert all values at or above a threshold with probability `p`.
 
     Args:
-        threshold: in the image's units at this point of the chain.
+        threshold: in the image's units at this point of the chain. For uint16 images a level up to 65,535; numbers up
+            to 1 are fractions of white.
         p: probability, per sample.
     """
 
     def __init__(self, threshold: float, p: float = 0.5) -> None:
-        self.threshold = arguments.number("threshold", threshold)
-        self.p = arguments.probability("p", p)
+        self.threshold = parameters.number("threshold", threshold)
+        self.p = parameters.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        if self.threshold > plan.limit:
+        threshold, white = self.threshold, UINT16_MAX if plan.is_uint16 and plan.target_type is None else plan.limit
+        if threshold > white:
             raise TransformError(
-                f"threshold must be at most the image's white, {plan.limit:g}, not {self.threshold:g}: it would "
-                "invert nothing"
+                f"threshold must be at most the image's white, {white:g}, not {threshold:g}: it would invert nothing"
             )
-        plan.append(operations.solarize(len(plan), plan.limit, self.threshold), where)
+        if threshold > plan.limit:  # a uint16 level: between two, so that no rounding moves one across
+            threshold = (np.ceil(threshold) - 0.5) / white
+        plan.append(operations.solarize(len(plan), plan.limit, threshold), where)
 
 
 class RandomInvert(RandomTransform):
@@ -300,15 +304,15 @@ class CLAHE(RandomTransform):
     def __init__(
         self, clip_limit: float | Sequence[float] = 4.0, tile_grid_size: Sequence[int] = (8, 8), p: float = 0.5
     ) -> None:
-        limits = arguments.numbers(clip_limit, float)
-        self.clip_limit = arguments.bounds("clip_limit", (1.0, *limits) if len(limits) == 1 else clip_limit, low=1.0)
-        tiles = arguments.numbers(tile_grid_size, arguments.to_int)
+        limits = parameters.numbers(clip_limit, float)
+        self.clip_limit = parameters.bounds("clip_limit", (1.0, *limits) if len(limits) == 1 else clip_limit, low=1.0)
+        tiles = parameters.numbers(tile_grid_size, parameters.to_int)
         if len(tiles) != 2 or not all(1 <= count <= 64 for count in tiles):
             raise TransformError(
                 f"tile_grid_size must be (across, down), two integers from 1 to 64, not {tile_grid_size!r}"
             )
         self.tile_grid_size = tiles[0], tiles[1]
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"clip_limit": rng.uniform(None, *self.clip_limit)}

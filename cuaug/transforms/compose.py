@@ -8,30 +8,32 @@ from __future__ import annotations
 import math
 import operator
 import textwrap
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from cuaug.errors import TransformError
-from cuaug.interop import disable_compile
+from cuaug.errors import ChainWarning, TransformError
+from cuaug.images.interop import disable_compile
 from cuaug.plan import BOX_FORMATS, Plan, Replay, Trace
 from cuaug.plan.trace import is_recorded_step
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetConversion
 from cuaug.targets.names import TargetFormat
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters as arguments
 from cuaug.transforms.base import BatchFunction, BatchTransform, Transform, Where, check_transforms
-from cuaug.transforms.conversions import ConvertBoundingBoxFormat, ToPureTensor, as_pure
+from cuaug.transforms.detection import SanitizeKeyPoints
+from cuaug.transforms.dtype import ConvertBoundingBoxFormat, Normalize, ToPureTensor, as_pure
 from cuaug.transforms.inputs import Inputs
-from cuaug.transforms.keypoints import SanitizeKeyPoints
 from cuaug.transforms.order import warn_about_order
 
-__all__ = ["Compose"]
+__all__ = ["Compose", "normalization_of"]
 
 #: Settings of a chain that say how targets are read. Tuples of names add up over inner chains.
 _TARGET_DEFAULTS: dict[str, Any] = {
     "box_format": "xyxy",
+    "relative_boxes": False,
     "mask_fill": 0,
     "masks": (),
     "pass_through": (),
@@ -65,6 +67,8 @@ class Compose(Transform):
         generator: a `torch.Generator` that seeds each call. None: torch's default generator, so `torch.manual_seed`
             and a DataLoader's worker seeds apply.
         box_format: "xyxy", "xywh" or "cxcywh", for targets without a "format".
+        relative_boxes: whether boxes are fractions of the image's width and height, as in YOLO's files. They come out
+            in pixels. tv_tensors.BoundingBoxes are in pixels always.
         mask_fill: value of class masks beyond the image, or a dict of it by name. Instance masks are 0 there. A mask's
             value in a transform's `fill` by type, `fill={tv_tensors.Image: 114, tv_tensors.Mask: 255}`, sets it too.
         masks: names in targets that move as "mask", if (H, W), or "masks", if (K, H, W): `masks=("depth",)`.
@@ -75,7 +79,8 @@ class Compose(Transform):
     the whole chain, including chains inside it.
 
     Warns:
-        ChainWarning: the order of the transforms does harm, such as color transforms after `Normalize`.
+        ChainWarning: the order of the transforms does harm, such as color transforms after `Normalize`; or a call runs
+            mixes with `until_epoch`, which only a Loader counts.
 
     Raises:
         TransformError: the type, shape or size of an argument is not supported, or a target has a name that does not
@@ -92,6 +97,7 @@ class Compose(Transform):
         *,
         generator: Any = None,
         box_format: str = "xyxy",
+        relative_boxes: bool = False,
         mask_fill: float | Mapping[str, float] = 0,
         masks: Sequence[str] = (),
         pass_through: Sequence[str] = (),
@@ -102,6 +108,7 @@ class Compose(Transform):
         if generator is not None and not isinstance(generator, torch.Generator):
             raise TransformError(f"generator must be a torch.Generator or None, not {generator!r}")
         self.box_format = arguments.one_of("box_format", box_format, BOX_FORMATS)
+        self.relative_boxes = arguments.flag("relative_boxes", relative_boxes)
         self.mask_fill = _checked_fill(mask_fill)
         self.masks = arguments.names("masks", masks)
         self.pass_through = arguments.names("pass_through", pass_through)
@@ -127,7 +134,8 @@ class Compose(Transform):
             conversion = TargetConversion(
                 formats[-1] if formats else None, any(isinstance(item, ToPureTensor) for item in nested)
             )
-            cached = self._cached = _Structure(nested, math.prod(views), target_format, conversion, [])
+            has_until_epoch = any(getattr(item, "until_epoch", None) is not None for item in nested)
+            cached = self._cached = _Structure(nested, math.prod(views), target_format, conversion, has_until_epoch, [])
         return cached
 
     @property
@@ -215,7 +223,7 @@ class Compose(Transform):
             channels: 1 to 16.
             is_float: whether the images are floats.
         """
-        from cuaug.transforms.explain import explain
+        from cuaug.transforms.execute import explain
 
         text = explain(self.segments, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
         return f"{len(self.transforms)} transforms, {text}"
@@ -225,8 +233,7 @@ class Compose(Transform):
         self, arguments: tuple[Any, ...], make_trace: Callable[[Inputs], Trace] = lambda inputs: Trace()
     ) -> tuple[Any, Inputs, Trace]:
         # Only calls need a device. A Loader's planning does not import one.
-        from cuaug.apply import draw_seed
-        from cuaug.transforms.execute import run_chain
+        from cuaug.transforms.execute import draw_seed, run_chain
 
         inputs = Inputs(arguments, self.target_format["pass_through"] + self.target_format["masks"])
         for segment in () if inputs.is_batch else self.segments:
@@ -235,6 +242,12 @@ class Compose(Transform):
                     f"{segment!r} mixes the images of a batch: use it in a Loader or call it on (N, C, H, W)"
                 )
         trace = make_trace(inputs)
+        if not trace.replays and self._structure().has_until_epoch:
+            warnings.warn(
+                "until_epoch has no effect in a call, which counts no epochs: use the chain in a cuaug.Loader",
+                ChainWarning,
+                stacklevel=4,
+            )
         seed, epoch = draw_seed(self.generator)
         image, targets = run_chain(self.segments, inputs.image, inputs.targets, self.target_format, seed, epoch, trace)
         if self._structure().conversion.is_pure:
@@ -301,6 +314,7 @@ class _Structure(NamedTuple):
     views: int
     target_format: dict[str, Any]
     conversion: TargetConversion
+    has_until_epoch: bool
     segments: list[Compose | BatchTransform]
 
 
@@ -370,3 +384,10 @@ def _inline_chains(transforms: Sequence[Transform]) -> list[Transform]:
         has_segments = isinstance(transform, Compose) and len(transform.segments) > 1
         flat += _inline_chains(transform.transforms) if has_segments else [transform]  # type: ignore[attr-defined]
     return flat
+
+
+def normalization_of(chain: Transform) -> tuple[Sequence[float], Sequence[float]] | None:
+    """(mean, std) of the last `Normalize` that all samples pass; None: there is none."""
+    if isinstance(chain, Compose):
+        return next(filter(None, map(normalization_of, reversed(chain.transforms))), None)
+    return (chain.mean, chain.std) if isinstance(chain, Normalize) else None

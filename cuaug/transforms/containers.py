@@ -18,7 +18,7 @@ from torch import Tensor
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, Trace
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters
 from cuaug.transforms.base import BatchTransform, Transform, Where, check_transforms
 
 __all__ = ["RandomApply", "RandomChoice", "RandomOrder", "SomeOf", "refuse_batch_transforms"]
@@ -48,7 +48,7 @@ class RandomApply(Transform):
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         self.transforms = check_transforms(transforms)
         refuse_batch_transforms(self, self.transforms)
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         rng.next_transform(self)
@@ -96,7 +96,7 @@ class RandomChoice(_Container):
 
     def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
         super().__init__(transforms)
-        self.p = None if p is None else arguments.numbers(p, float)
+        self.p = None if p is None else parameters.numbers(p, float)
         weights = [1.0] * len(self.transforms) if self.p is None else self.p
         is_valid = all(0.0 <= weight < float("inf") for weight in weights) and sum(weights) > 0.0
         if len(weights) != len(self.transforms) or not is_valid:
@@ -203,7 +203,7 @@ class SomeOf(_Container):
 
     def __init__(self, transforms: Sequence[Transform], n: int | Sequence[int] = 1, replace: bool = False) -> None:
         super().__init__(transforms)
-        counts = arguments.numbers(n, arguments.to_int)
+        counts = parameters.numbers(n, parameters.to_int)
         self.replace = replace
         limit = float("inf") if replace else len(self.transforms)
         if len(counts) not in (1, 2) or not 0 <= counts[0] <= counts[-1] <= limit:

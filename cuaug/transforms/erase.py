@@ -9,11 +9,11 @@ import numpy as np
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
-from cuaug.plan.geometry import first_window
+from cuaug.plan.regions import first_window
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Where
-from cuaug.transforms.noise import keep_gray
+from cuaug.transforms.filters import keep_gray
 
 __all__ = ["CoarseDropout", "GridMask", "RandomErasing", "RandomMask"]
 
@@ -40,15 +40,15 @@ class RandomErasing(RandomTransform):
         value: float | Sequence[float] | str = 0,
         inplace: bool = False,
     ) -> None:
-        self.p = arguments.probability("p", p)
-        self.scale = arguments.bounds("scale", scale, high=1.0)
-        self.ratio = arguments.bounds("ratio", ratio, low=1e-6)
+        self.p = parameters.probability("p", p)
+        self.scale = parameters.bounds("scale", scale, high=1.0)
+        self.ratio = parameters.bounds("ratio", ratio, low=1e-6)
         self._log_ratio = np.log(self.ratio).tolist()
         self.inplace = inplace
         self.value = value
         if isinstance(value, str) and value != "random":
             raise TransformError(f"value must be a number, one per channel, or 'random', not {value!r}")
-        self._color = None if isinstance(value, str) else arguments.fill("value", value)
+        self._color = None if isinstance(value, str) else parameters.fill("value", value)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         area = rng.uniform(self._TRIES, *self.scale)
@@ -80,11 +80,11 @@ class RandomMask(RandomTransform):
         p: probability, per sample.
     """
 
-    def __init__(self, ratio: float = 0.5, fill: arguments.Fill = 0, p: float = 1.0) -> None:
-        self.ratio = arguments.probability("ratio", ratio)
+    def __init__(self, ratio: float = 0.5, fill: parameters.Fill = 0, p: float = 1.0) -> None:
+        self.ratio = parameters.probability("ratio", ratio)
         self.fill = fill
-        self.p = arguments.probability("p", p)
-        self._fill = arguments.fill("fill", fill)
+        self.p = parameters.probability("p", p)
+        self._fill = parameters.fill("fill", fill)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"keys": rng.keys()}
@@ -110,28 +110,28 @@ class CoarseDropout(RandomTransform):
         num_holes_range: Sequence[int] = (1, 2),
         hole_height_range: Sequence[float] = (0.1, 0.2),
         hole_width_range: Sequence[float] = (0.1, 0.2),
-        fill: arguments.Fill = 0,
+        fill: parameters.Fill = 0,
         p: float = 0.5,
     ) -> None:
         self.num_holes_range = num_holes_range
         self.hole_height_range = hole_height_range
         self.hole_width_range = hole_width_range
         self.fill = fill
-        self.p = arguments.probability("p", p)
-        counts = arguments.numbers(num_holes_range, arguments.to_int)
+        self.p = parameters.probability("p", p)
+        counts = parameters.numbers(num_holes_range, parameters.to_int)
         if len(counts) != 2 or not 1 <= counts[0] <= counts[1]:
             raise TransformError(
                 f"num_holes_range must be (fewest, most), integers of at least 1, not {num_holes_range!r}"
             )
         self._counts = counts
-        self._fill = arguments.fill("fill", fill)
+        self._fill = parameters.fill("fill", fill)
         self._heights = self._sides("hole_height_range", hole_height_range)
         self._widths = self._sides("hole_width_range", hole_width_range)
 
     @staticmethod
     def _sides(name: str, value: Sequence[float]) -> tuple[float, float]:
-        pixels = arguments.numbers(value, arguments.to_int)
-        return pixels if len(pixels) == 2 and 1 <= pixels[0] <= pixels[1] else arguments.bounds(name, value, high=1.0)
+        pixels = parameters.numbers(value, parameters.to_int)
+        return pixels if len(pixels) == 2 and 1 <= pixels[0] <= pixels[1] else parameters.bounds(name, value, high=1.0)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         count, most = rng.integers(*self._counts), self._counts[1]
@@ -174,15 +174,15 @@ class GridMask(RandomTransform):
         tile: float | Sequence[float] = (96, 224),
         ratio: float | Sequence[float] = 0.5,
         angle: float | Sequence[float] = 0.0,
-        fill: arguments.Fill = 0,
+        fill: parameters.Fill = 0,
         p: float = 0.5,
     ) -> None:
         self.tile, self.ratio, self.angle, self.fill = tile, ratio, angle, fill
-        self.p = arguments.probability("p", p)
-        self._tile = arguments.number_or_bounds("tile", tile, low=1.0)
-        self._ratio = arguments.number_or_bounds("ratio", ratio, high=1.0)
-        self._angle = arguments.symmetric_bounds("angle", angle)
-        self._fill = arguments.fill("fill", fill)
+        self.p = parameters.probability("p", p)
+        self._tile = parameters.number_or_bounds("tile", tile, low=1.0)
+        self._ratio = parameters.number_or_bounds("ratio", ratio, high=1.0)
+        self._angle = parameters.symmetric_bounds("angle", angle)
+        self._fill = parameters.fill("fill", fill)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {

@@ -1,24 +1,161 @@
-"""Runs the segments of a chain on images in memory."""
+"""Runs chains and functions on images in memory, and describes the launches of a chain.
+
+`run_chain` is the engine of `Compose(...)(x)`, `apply` that of `cuaug.functional`, `explain` that of
+`Compose.explain`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from cuaug.apply import run_plan
-from cuaug.errors import TransformError
-from cuaug.image_types import is_clip
-from cuaug.interop import InputImages, dtype_of, open_images
-from cuaug.plan import Plan, Trace, Type
+from cuaug import devices
+from cuaug._runtime.huge_pages import empty
+from cuaug.errors import ChainWarning, TransformError, warn_caller
+from cuaug.images.image_types import is_clip
+from cuaug.images.interop import InputImages, disable_compile, dtype_of, open_images, to_uint16
+from cuaug.plan import BoxesKeypoints, Layout, Plan, Trace, Type, is_rgb_or_gray
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
-from cuaug.transforms.base import BatchTransform, Transform
+from cuaug.targets.targets import Mover
+from cuaug.transforms.base import BatchTransform, Transform, Where
 from cuaug.transforms.pictures import Pictures, refuse_pictures
 
-__all__ = ["run_chain", "run_segments", "typed_segment"]
+__all__ = [
+    "apply",
+    "draw_seed",
+    "explain",
+    "run_chain",
+    "run_plan",
+    "run_segments",
+    "typed_segment",
+    "warn_beyond_white",
+]
+
+#: A tensor, an array or a PIL image: a function returns the kind that it takes.
+ImageT = TypeVar("ImageT")
+
+
+def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
+    """Draws (seed, epoch) for a `SampleRNG` from a generator; None for torch's default one.
+
+    Every DataLoader worker starts each epoch with the same copy of an explicit generator. The worker's own seed, new in
+    each epoch, then serves as the epoch, so that their draws differ.
+    """
+    if generator is None:
+        return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device="cpu")), 0
+    seed = torch.randint(0, 2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
+    worker = torch.utils.data.get_worker_info()
+    return int(seed), 0 if worker is None else worker.seed
+
+
+def warn_beyond_white(images: Any) -> None:
+    """Warn the caller of float images, an array or tensor (N, H, W, C), that are not in [0, 1].
+
+    It reads every 8th row and column, up to twice white: a bicubic resize may overshoot. Images on a GPU are not read:
+    that would wait for it.
+    """
+    if getattr(images, "is_cuda", False) or not float(images[:, ::8, ::8].max()) > 2:
+        return
+    warn_caller(
+        "image: it has float values beyond 1, such as levels up to 255, but color operations and Normalize take floats "
+        "in [0, 1]: divide it by 255, or pass uint8",
+        ChainWarning,
+    )
+
+
+@disable_compile
+def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
+    """Applies the operations that `write` puts into a plan.
+
+    Args:
+        images: any input of `cuaug.images.interop`.
+        write: fills a plan with `views` consecutive rows per image; it is called once per group of channels.
+
+    Raises:
+        TransformError: unsupported images, or images of one batch that end up with different sizes.
+    """
+    inputs = open_images(images)
+    (result,), _ = run_plan(inputs, write, views=views)
+    return inputs.finish(result)
+
+
+def run_plan(
+    inputs: InputImages,
+    write: Callable[[Plan], None],
+    targets: list[Any] | None = None,
+    *,
+    target_format: Mapping[str, Any] | None = None,
+    views: int = 1,
+    trace: Trace | None = None,
+    target_type: Type | None = None,
+    normalized: bool = False,
+) -> tuple[list[torch.Tensor], list[Any] | None]:
+    """Plans and runs the operations of `write`, and moves the targets.
+
+    Args:
+        target_type: type of the result; None for the type of the plan, else of the input.
+        normalized: float input is not in [0, 1].
+
+    Returns:
+        (N, C, H, W), or (N, views, C, H, W) for several views, in the memory layout of `inputs`; one stack per size of
+        view. And the moved targets.
+    """
+    n, height, width, _ = inputs.images.shape
+    source_type = Type.UINT8 if inputs.images.dtype == torch.uint8 else Type.FLOAT32
+    moving = None if targets is None else Targets(targets, [height] * n, [width] * n, **(target_format or {}))
+
+    movers: list[Mover] = []
+
+    def make_plan(group: int) -> Plan:
+        plan = Plan(
+            [height] * n * views,
+            [width] * n * views,
+            source_type=source_type,
+            channels=inputs.channels,
+            group=group,
+            views=views,
+            trace=trace.again() if group and trace is not None else trace,
+            normalized=normalized,
+        )
+        plan.target_type, plan.is_uint16 = inputs.target_type, inputs.is_uint16
+        if moving is not None:
+            movers.append(moving.attach(plan))
+        write(plan)
+        return plan
+
+    plan, *others = map(make_plan, range(len(inputs.groups)))
+    if plan.needs_unit_range and not inputs.is_uint16:
+        warn_beyond_white(inputs.images)
+    keeps_dtype = plan.target_type is None and target_type is None and not (inputs.is_uint16 and plan.normalized)
+    target_type = plan.result_type() if target_type is None else target_type
+    layout = inputs.layout if target_type == Type.UINT8 else inputs.float_layout
+    if not is_rgb_or_gray(plan.channels):
+        layout = Layout.CHW  # each group writes planes of its own
+    compiled = devices.fuse_luts(plan.compile(target_type, layout))
+    if moving is not None:
+        moving.refuse_unnamed(plan, compiled)
+
+    sizes = compiled.sizes()
+    if devices.first_size_mismatch(sizes, views) is not None:
+        examples = sorted(set(map(tuple, sizes.T.tolist())))[:4]
+        raise TransformError(f"the images of one batch come out with different sizes (height, width): {examples}")
+    stacks = devices.OutputStacks.from_sizes(sizes, views, plan.channels, layout)
+    outputs = [empty(shape, dtype_of(compiled.target_type), inputs.images.device) for shape in stacks.shapes]
+    devices.run(compiled, inputs.images, outputs, stacks)
+    for number, (other, images) in enumerate(zip(others, inputs.groups[1:], strict=True), 1):
+        devices.run(devices.fuse_luts(other.compile(target_type, layout)), images, outputs, stacks, 3 * number)
+    if keeps_dtype and inputs.is_uint16:
+        outputs = [to_uint16(stack) for stack in outputs]
+    elif keeps_dtype and inputs.is_double:
+        outputs = [stack.double() for stack in outputs]
+    outputs = [stack.movedim(-1, -3) for stack in outputs] if layout == Layout.HWC else outputs
+    return outputs, [*map(movers[0](compiled), range(n))] if moving else targets
+
 
 Segments = Sequence[Transform]
 TargetFormat = Mapping[str, Any]
@@ -55,6 +192,7 @@ def run_chain(
     # All frames of a clip draw as one sample, and each takes a copy of its target.
     given = None if targets is None else [target for target in pictures.targets for _ in range(frames)]
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)) // frames, is_clip=is_clip(images))
+    rng.epoch = None
     stacks, moved = _run_planned(segments[0], opened, given, target_format, rng, trace)
     if len(segments) > 1:
         is_float = opened.images.is_floating_point()
@@ -105,6 +243,7 @@ def run_segments(
         The N images and their targets.
     """
     count, typed = len(stacks[0]) - extra, typed_segment(segments)
+    target_format = {**target_format, "relative_boxes": None}
     _, normalized = segments[0].range_after(is_float, False)
     for number, segment in enumerate(segments[1:], 1):
         if len(stacks) > 1:
@@ -182,3 +321,64 @@ def _to_type(images: torch.Tensor, target_type: Type, normalized: bool) -> torch
     opened = open_images(images)
     (converted,), _ = run_plan(opened, lambda plan: None, target_type=target_type, normalized=normalized)
     return opened.finish(converted)
+
+
+class _RecordingPlan(Plan):
+    """A plan that records which transform contributes to which launch."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.launches: list[dict[str, str]] = [{}]  # effect by transform name, for each launch
+
+    def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
+        table, name = self._table, type(transform).__name__
+        written_before, passes_before = len(table.appended), self.passes
+        super().perform(transform, where, params)
+        self.launches += [{} for _ in range(passes_before, self.passes)]
+        touched = [place // len(self) for place, _ in table.appended[written_before:]] or [table.pass_number]
+        for number in np.unique(np.concatenate(touched)):
+            effects = self.launches[number]
+            if len(table.appended) > written_before:
+                effects[name] = "pixel operations"
+            elif any(effect.startswith("geometry") for effect in effects.values()):
+                effects.setdefault(name, "geometry, folded into the same sampling step")
+            else:
+                effects.setdefault(name, "geometry" if number < passes_before else "reads the previous launch's output")
+
+    def ends(self, number: int) -> list[str]:
+        """Why launch `number` is not the last one, and for how many images."""
+        names = [step.transform for step in self.trace.steps]
+        reasons: Counter[tuple[str, str]] = Counter()
+        for barrier in self._table.barriers:
+            if number < len(barrier.samples) and barrier.samples[number]:
+                reasons[names[barrier.step], barrier.reason] += int(barrier.samples[number])
+        return [
+            f"  ends at {name} for {count} images of {len(self)}: {reason}" for (name, reason), count in reasons.items()
+        ]
+
+
+def explain(
+    segments: Sequence[Transform], height: int, width: int, *, batch_size: int, channels: int, is_float: bool
+) -> str:
+    """The text of `Compose.explain` for these segments."""
+    total, lines = 0, []
+    for number, segment in enumerate(segments):
+        if isinstance(segment, BatchTransform):
+            lines += [f"batch transform: {segment!r}", "    images are stored before it and read after it"]
+            continue
+        rows = batch_size * segment.views
+        source = Type.FLOAT32 if is_float else Type.UINT8
+        plan = _RecordingPlan(
+            [height] * rows, [width] * rows, source_type=source, channels=channels, views=segment.views
+        )
+        plan.points = BoxesKeypoints(rows, (), (), (), ())  # some transforms need boxes
+        segment.plan(plan, SampleRNG(0, number, np.repeat(np.arange(batch_size), segment.views)))
+        is_float = plan.is_float
+        height, width = (int(sizes[0]) for sizes in plan.sizes)
+        for launch, effects in enumerate(plan.launches):
+            total += 1
+            lines.append(f"launch {total}")
+            lines += [f"    {name:<24}{effect}" for name, effect in effects.items()] or ["    the images unchanged"]
+            lines += plan.ends(launch)
+    head = f"{batch_size} images: {total} launch{'es' if total > 1 else ''}"
+    return "\n".join([head, *lines])

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.plan.geometry import first_window
+from cuaug.plan.regions import first_window
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
 __all__ = [
@@ -43,10 +43,10 @@ class CenterCrop(Transform):
         fill: value of the padding: a number or one per channel, in image units. An addition to torchvision.
     """
 
-    def __init__(self, size: int | Sequence[int], fill: arguments.Fill = 0) -> None:
-        self.size = arguments.size("size", size)
+    def __init__(self, size: int | Sequence[int], fill: parameters.Fill = 0) -> None:
+        self.size = parameters.size("size", size)
         self.fill = fill
-        self._fill = arguments.fill("fill", fill)
+        self._fill = parameters.fill("fill", fill)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         height, width = self.size
@@ -80,17 +80,17 @@ class RandomCrop(Transform):
         size: int | Sequence[int],
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
-        fill: arguments.Fill = 0,
+        fill: parameters.Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
-        self.size = arguments.size("size", size)
+        self.size = parameters.size("size", size)
         self.padding = padding
         self.pad_if_needed = pad_if_needed
         self.fill = fill
         self.padding_mode = padding_mode
-        self._sides = None if padding is None else arguments.padding(padding)
-        self._fill = arguments.fill("fill", fill)
-        self._border = arguments.border(padding_mode)
+        self._sides = None if padding is None else parameters.padding(padding)
+        self._fill = parameters.fill("fill", fill)
+        self._border = parameters.border(padding_mode)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         left, top, right, bottom = self._sides or (0, 0, 0, 0)
@@ -127,7 +127,7 @@ class RandomRelativeCrop(Transform):
         self.scale_height, self.scale_width = scale_height, scale_width
         widths = scale_height if scale_width is None else scale_width
         self._shares = [
-            arguments.number_or_bounds(name, value, low=1e-6, high=1.0)
+            parameters.number_or_bounds(name, value, low=1e-6, high=1.0)
             for name, value in (("scale_height", scale_height), ("scale_width", widths))
         ]
 
@@ -154,12 +154,12 @@ class FixedSizeCrop(Transform):
         fill, padding_mode: as for `Pad`.
     """
 
-    def __init__(self, size: int | Sequence[int], fill: arguments.Fill = 0, padding_mode: str = "constant") -> None:
-        self.size = arguments.size("size", size)
+    def __init__(self, size: int | Sequence[int], fill: parameters.Fill = 0, padding_mode: str = "constant") -> None:
+        self.size = parameters.size("size", size)
         self.fill = fill
         self.padding_mode = padding_mode
-        self._fill = arguments.fill("fill", fill)
-        self._border = arguments.border(padding_mode)
+        self._fill = parameters.fill("fill", fill)
+        self._border = parameters.border(padding_mode)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         position = rng.uniform()  # one draw for both axes, as there
@@ -194,15 +194,15 @@ class RandomResizedCrop(Transform):
         size: int | Sequence[int],
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: arguments.Interpolation = "bilinear",
+        interpolation: parameters.Interpolation = "bilinear",
         antialias: bool | None = True,
     ) -> None:
-        self.size = arguments.size("size", size)
-        self.scale = arguments.bounds("scale", scale)
-        self.ratio = arguments.bounds("ratio", ratio, low=1e-6)
+        self.size = parameters.size("size", size)
+        self.scale = parameters.bounds("scale", scale)
+        self.ratio = parameters.bounds("ratio", ratio, low=1e-6)
         self._log_ratio = np.log(self.ratio).tolist()
         self.interpolation = interpolation
-        self._filter, self.antialias = arguments.resize_filter(interpolation, antialias)
+        self._filter, self.antialias = parameters.resize_filter(interpolation, antialias)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         area = rng.uniform(self._TRIES, *self.scale)
@@ -245,7 +245,7 @@ class Rot90(Transform):
     """
 
     def __init__(self, k: int = 1) -> None:
-        self.k = arguments.integer("k", k)
+        self.k = parameters.integer("k", k)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.rot90(self.k % 4, where)
@@ -263,10 +263,10 @@ class RandomRot90(RandomTransform):
     """
 
     def __init__(self, times: Sequence[int] = (0, 3), p: float = 1.0) -> None:
-        self.times = arguments.numbers(times, arguments.to_int)
+        self.times = parameters.numbers(times, parameters.to_int)
         if len(self.times) != 2 or self.times[0] > self.times[1]:
             raise TransformError(f"times must be (fewest, most) quarter turns, integers in that order, not {times!r}")
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         return {"k": rng.integers(*self.times)}
@@ -285,7 +285,7 @@ class D4(RandomTransform):
     """
 
     def __init__(self, p: float = 1.0) -> None:
-        self.p = arguments.probability("p", p)
+        self.p = parameters.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         return {"k": rng.integers(0, 3), "transpose": rng.bernoulli(0.5)}
@@ -307,13 +307,13 @@ class Pad(Transform):
             "wrap".
     """
 
-    def __init__(self, padding: int | Sequence[int], fill: arguments.Fill = 0, padding_mode: str = "constant") -> None:
+    def __init__(self, padding: int | Sequence[int], fill: parameters.Fill = 0, padding_mode: str = "constant") -> None:
         self.padding = padding
         self.fill = fill
         self.padding_mode = padding_mode
-        self._sides = arguments.padding(padding)
-        self._fill = arguments.fill("fill", fill)
-        self._border = arguments.border(padding_mode)
+        self._sides = parameters.padding(padding)
+        self._fill = parameters.fill("fill", fill)
+        self._border = parameters.border(padding_mode)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.pad(*self._sides, border=self._border, fill=self._fill, where=where)
@@ -328,11 +328,11 @@ class RandomZoomOut(RandomTransform):
         p: probability, per sample.
     """
 
-    def __init__(self, fill: arguments.Fill = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
+    def __init__(self, fill: parameters.Fill = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
         self.fill = fill
-        self.side_range = arguments.bounds("side_range", side_range, low=1.0)
-        self.p = arguments.probability("p", p)
-        self._fill = arguments.fill("fill", fill)
+        self.side_range = parameters.bounds("side_range", side_range, low=1.0)
+        self.p = parameters.probability("p", p)
+        self._fill = parameters.fill("fill", fill)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         ratio, position = rng.uniform(None, *self.side_range), rng.uniform(2)

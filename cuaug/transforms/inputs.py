@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from cuaug.errors import TransformError
-from cuaug.image_types import count_images, is_image, is_typed_image
+from cuaug.images.image_types import count_images, is_image, is_typed_image
 from cuaug.targets.parse import items_of, moves_with_image, rebuild_container
 
 __all__ = ["Inputs"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cuaug.errors import ChainWarning
+from cuaug.errors import ChainWarning, warn_caller
 from cuaug.plan import Type
 from cuaug.transforms.base import BatchTransform, Lambda
 from cuaug.transforms.dtype import Normalize, ToDtype
@@ -47,14 +45,8 @@ class _State(NamedTuple):
 
 def warn_about_order(transforms: Sequence[Any]) -> None:
     """Warn the caller outside of cuaug about each pair of transforms whose order does harm."""
-    problems = order_problems(transforms)
-    if not problems:
-        return
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "cuaug":
-        frame, level = frame.f_back, level + 1
-    for problem in problems:
-        warnings.warn(problem, ChainWarning, stacklevel=level)
+    for problem in order_problems(transforms):
+        warn_caller(problem, ChainWarning)
 
 
 def order_problems(transforms: Sequence[Any]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cuaug.errors import TransformError
-from cuaug.interop import InputImages, open_images
+from cuaug.images.interop import InputImages, open_images
 from cuaug.targets.label_files import KeyPath, is_file, put_pictures, take_pictures
 from cuaug.targets.names import TargetFormat
 from cuaug.transforms.base import BatchTransform, Transform

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.transforms.arguments import NamedEnum
+from cuaug.transforms.parameters import NamedEnum
 
 __all__ = [
     "AUGMIX_COLORLESS",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import arguments
+from cuaug.transforms import parameters
 from cuaug.transforms.base import Transform, Where
 
 __all__ = ["RandomResize", "RandomShortestSize", "Resize", "ScaleJitter"]
@@ -22,9 +22,9 @@ Sizes = NDArray[np.int64]
 class _Resize(Transform):
     """Base class: resizes to the height and width of `make_params`."""
 
-    def __init__(self, interpolation: arguments.Interpolation, antialias: bool | None) -> None:
+    def __init__(self, interpolation: parameters.Interpolation, antialias: bool | None) -> None:
         self.interpolation = interpolation
-        self._filter, self.antialias = arguments.resize_filter(interpolation, antialias)
+        self._filter, self.antialias = parameters.resize_filter(interpolation, antialias)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.resize(**params, filter=self._filter, antialias=self.antialias, where=where)
@@ -57,15 +57,15 @@ class Resize(_Resize):
     def __init__(
         self,
         size: int | Sequence[int] | None,
-        interpolation: arguments.Interpolation = "bilinear",
+        interpolation: parameters.Interpolation = "bilinear",
         max_size: int | None = None,
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.size: int | tuple[int, int] | None = None if size is None else arguments.size("size", size)
-        if self.size is not None and len(arguments.numbers(size, int)) == 1:
+        self.size: int | tuple[int, int] | None = None if size is None else parameters.size("size", size)
+        if self.size is not None and len(parameters.numbers(size, int)) == 1:
             self.size = self.size[0]
-        self.max_size = None if max_size is None else arguments.integer("max_size", max_size, 1, arguments.MAX_SIDE)
+        self.max_size = None if max_size is None else parameters.integer("max_size", max_size, 1, parameters.MAX_SIDE)
         if self.max_size is None:
             if self.size is None:
                 raise TransformError("max_size must be given if size is None")
@@ -107,12 +107,12 @@ class RandomResize(_Resize):
         self,
         min_size: int,
         max_size: int,
-        interpolation: arguments.Interpolation = "bilinear",
+        interpolation: parameters.Interpolation = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.min_size = arguments.integer("min_size", min_size, 1, arguments.MAX_SIDE)
-        self.max_size = arguments.integer("max_size", max_size, self.min_size + 1, arguments.MAX_SIDE)
+        self.min_size = parameters.integer("min_size", min_size, 1, parameters.MAX_SIDE)
+        self.max_size = parameters.integer("max_size", max_size, self.min_size + 1, parameters.MAX_SIDE)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = rng.integers(self.min_size, self.max_size - 1)
@@ -133,16 +133,16 @@ class RandomShortestSize(_Resize):
         self,
         min_size: int | Sequence[int],
         max_size: int | None = None,
-        interpolation: arguments.Interpolation = "bilinear",
+        interpolation: parameters.Interpolation = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.min_size = list(arguments.numbers(min_size, arguments.to_int))
-        if not self.min_size or not 1 <= min(self.min_size) <= max(self.min_size) <= arguments.MAX_SIDE:
+        self.min_size = list(parameters.numbers(min_size, parameters.to_int))
+        if not self.min_size or not 1 <= min(self.min_size) <= max(self.min_size) <= parameters.MAX_SIDE:
             raise TransformError(
-                f"min_size must be one or several lengths from 1 to {arguments.MAX_SIDE}, not {min_size!r}"
+                f"min_size must be one or several lengths from 1 to {parameters.MAX_SIDE}, not {min_size!r}"
             )
-        self.max_size = None if max_size is None else arguments.integer("max_size", max_size, 1, arguments.MAX_SIDE)
+        self.max_size = None if max_size is None else parameters.integer("max_size", max_size, 1, parameters.MAX_SIDE)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = np.array(self.min_size)[rng.integers(0, len(self.min_size) - 1)]
@@ -165,12 +165,12 @@ class ScaleJitter(_Resize):
         self,
         target_size: int | Sequence[int],
         scale_range: Sequence[float] = (0.1, 2.0),
-        interpolation: arguments.Interpolation = "bilinear",
+        interpolation: parameters.Interpolation = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.target_size = arguments.size("target_size", target_size)
-        self.scale_range = arguments.bounds("scale_range", scale_range)
+        self.target_size = parameters.size("target_size", target_size)
+        self.scale_range = parameters.bounds("scale_range", scale_range)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         width, height = self.target_size

@@ -11,7 +11,7 @@ import ast
 import re
 from pathlib import Path
 
-from cuaug.commands.parser import make_parser
+from cuaug.commands.cli import make_parser
 
 __all__ = ["PACKAGES", "pages", "public_names"]
 
@@ -34,7 +34,7 @@ _GROUPS = (
     ("Loading", ["Loader", "Batch", "DecodeOptions", "collate", "show"]),
     ("Decoding without a loader", ["decode"]),
     ("Operations of your own", ["op", "uniform", "normal", "choice"]),
-    ("Samplers", ["ShardSampler", "WeightedSampler"]),
+    ("Samplers", ["RepeatedSampler", "ShardSampler", "WeightedSampler"]),
     ("Caches", ["DecodedCache", "EncodedCache"]),
 )
 _WITH_MEMBERS = {"AutoAugmentPolicy", "BatchTransform", "Compose", "InterpolationMode", "RandomTransform", "Transform"}

@@ -13,9 +13,12 @@
 #include "core/stencil.h"
 #include "core/store.h"
 #include "core/warp.h"
-#if !defined(__CUDACC__)
-#include "cpu/fast_paths.h"
-#endif
+
+// Runs a tile, if it can; returns whether it did. finish(y, x, pixels, v) takes sampled pixel blocks. cpu/fast_paths.h
+// defines it; on CUDA it does nothing (cuda/fast_paths.h).
+template <class Finish>
+DEVICE bool run_fast_path(const Block& block, const PassContext& pass, const Tile& tile, PartialStats& stats,
+                          const Finish& finish);
 
 // The steps after sampling, for `pixels` pixels of output row y from column x on.
 DEVICE void finish_block(const PassContext& pass, int y, int x, int pixels, PixelBlock& v, PartialStats& stats) {
@@ -35,12 +38,12 @@ DEVICE bool is_warp(const Sample& sample) {
 template <class T>
 DEVICE void gather_block(const Sample& sample, const float* tables, const Plane* planes, int y, int x, int pixels,
                          PixelBlock& v) {
-    const int kind = sample.neighbourhood;
-    if (is<Neighbourhoods>(kind, STENCIL))
+    const int kind = sample.neighborhood;
+    if (is<Neighborhoods>(kind, STENCIL))
         stencil_block<T>(sample, tables, source_pixels(sample, y, x, pixels), v);
-    else if (is<Neighbourhoods>(kind, MEDIAN))
+    else if (is<Neighborhoods>(kind, MEDIAN))
         median_block<T>(sample, source_pixels(sample, y, x, pixels), v);
-    else if (is<Neighbourhoods>(kind, JPEG))
+    else if (is<Neighborhoods>(kind, JPEG))
         jpeg_block(sample, planes, source_pixels(sample, y, x, pixels), v);
     else if (is_warp(sample))
         warp_block<T>(sample, tables, y, x, pixels, v);
@@ -70,7 +73,7 @@ DEVICE Span split_span(const RowSplit& split, int i) {
 DEVICE void gather_tile(const Block& block, const PassContext& pass, PartialStats& stats, Tile tile, float* scratch) {
     const Sample& sample = pass.sample;
     Plane planes[3];
-    if (is<Neighbourhoods>(sample.neighbourhood, JPEG)) {
+    if (is<Neighborhoods>(sample.neighborhood, JPEG)) {
         const Span rows = window_range(sample, sample.y, tile.y, tile.rows);
         const Span columns = window_range(sample, sample.x, tile.x, tile.columns);
         JpegSample* const samples = reinterpret_cast<JpegSample*>(scratch);
@@ -85,7 +88,7 @@ DEVICE void gather_tile(const Block& block, const PassContext& pass, PartialStat
         if (row >= tile.rows) break;
         const Span span = split_span(split, i);
         const int y = tile.y + row, x = tile.x + span.first, pixels = span.count;
-        if (is<Neighbourhoods>(sample.neighbourhood, JPEG) && store_levels(sample, planes, y, x, pixels)) continue;
+        if (is<Neighborhoods>(sample.neighborhood, JPEG) && store_levels(sample, planes, y, x, pixels)) continue;
         PixelBlock v;
         if (is<SourceTypes>(sample.source_type, UINT8))
             gather_block<uint8>(sample, pass.tables, planes, y, x, pixels, v);

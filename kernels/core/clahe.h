@@ -3,8 +3,9 @@
 //           Where the grid does not divide the image, OpenCV mirrors the lower and right edges until it does. Here a
 //           pixel counts once for each place of that larger image that shows it.
 // Threads:  counting and blending: one pixel block per thread. Tables: one thread per cell, channel and chunk.
-// Reference: Zuiderveld, "Contrast limited adaptive histogram equalization", Graphics Gems IV, 1994; OpenCV's
-// clahe.cpp. Tests:    tests/properties/test_statistics.py against cv2.createCLAHE and tests/references/statistics.py.
+// Reference: Zuiderveld, "Contrast limited adaptive histogram equalization", Graphics Gems IV,
+//           1994; OpenCV's clahe.cpp.
+// Tests:    tests/properties/test_statistics.py against cv2.createCLAHE and tests/references/statistics.py.
 #pragma once
 #include "core/pixel_block.h"
 #include "core/scratch.h"
@@ -24,12 +25,12 @@ DEVICE int next_mirrored(int at, int size) {
     return period > 0 ? 2 * (before + 1) * period - at : at + 1;
 }
 
-// The grid cells whose centres surround a tile's pixels.
+// The grid cells whose centers surround a tile's pixels.
 struct CellRange {
     int row, column, rows, columns;
 };
 
-// The two cells around a pixel along an axis, and the pixel's fraction of the way from the first centre to the second.
+// The two cells around a pixel along an axis, and the pixel's fraction of the way from the first center to the second.
 struct CellPosition {
     int low, high;
     float quota;
@@ -41,7 +42,7 @@ DEVICE CellPosition cell_position(int at, int size, int count) {
 }
 
 DEVICE CellRange cell_range(const Sample& sample, const Tile& tile) {
-    const Grid& grid = sample.measured_grid;
+    const Grid& grid = sample.measured.grid;
     const Place first = place_of(sample, tile.y, tile.x);
     const Place last = place_of(sample, tile.y + tile.rows - 1, tile.x + tile.columns - 1);
     const int row = cell_position(first.y, grid.height, grid.rows).low;
@@ -64,11 +65,11 @@ DEVICE Vec32<float> blend_levels(const Vec32<float>* corners, Vec32<float> below
     return tie ? level - 1.0f / 1024 : level;
 }
 
-#if defined(__CUDACC__)
-#include "cuda/clahe.h"  // count_cell_histograms, make_joint_tables, look_up_cells
-#else
-#include "cpu/clahe.h"
-#endif
+// cpu/clahe.h and cuda/clahe.h define these three.
+DEVICE void count_cell_histograms(const Block& block, const Sample& sample, const Tile& tile, uint32* counts);
+DEVICE void make_joint_tables(const Block& block, const CellRange& cells, float* scratch);
+DEVICE void look_up_cells(const CellRange& cells, const float* tables, const int* y, const int* x, const float* below,
+                          const float* right, float scale, float unit, PixelBlock& v);
 
 // Writes the tables of a tile's cells. counts: [grid.rows, grid.columns, C, 256]. Counts above `limit` are clipped, and
 // the excess is spread over all levels; a level's entry is the cumulative count times `scale`.
@@ -77,7 +78,7 @@ DEVICE void make_clahe_tables(const Block& block, const Sample& sample, const Ti
     const CellRange cells = cell_range(sample, tile);
     if (block.thread == 0) *reinterpret_cast<CellRange*>(scratch) = cells;
     scratch += CELL_RANGE_FLOATS;
-    const Grid& grid = sample.measured_grid;
+    const Grid& grid = sample.measured.grid;
     const int chunks = cells.rows * cells.columns * 3 * CHUNKS, area = grid.height * grid.width, max_count = int(limit);
     const uint32* const first = counts + (int64(cells.row) * grid.columns + cells.column) * COUNTS;
     uint8* tables = reinterpret_cast<uint8*>(scratch);
@@ -139,7 +140,7 @@ DEVICE void cell_positions(int at, int step, int size, int first, int count, int
 }
 
 DEVICE void clahe(const Op& op, const Sample& sample, const float* scratch, Place at, PixelBlock& v) {
-    const Grid& grid = sample.measured_grid;
+    const Grid& grid = sample.measured.grid;
     const CellRange& cells = *reinterpret_cast<const CellRange*>(scratch);
     int y[PIXELS], x[PIXELS];
     float below[PIXELS], right[PIXELS];

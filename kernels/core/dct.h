@@ -1,22 +1,14 @@
-// Computes: the 8 x 8 discrete cosine transform of a JPEG, its inverse, and the quantiser between: libjpeg's "islow"
-// DCT bit
-//           for bit, in integers. Products are summed in 32 bits and narrowed to 16. A Value is an integer, or a
-//           register of words: the columns of a block side by side.
-//           16 bits suffice: samples differ from the middle by at most 128, so rows give 8 * 128 * 4; columns sum
-//           eight of these, -32768 to 32512. Quantising changes a coefficient by at most 128 of 1024, so the columns
-//           of the inverse stay below 2 * 8 * 128 * 4.
+// Computes: the 8 x 8 discrete cosine transform of a JPEG, its inverse, and the quantizer between: libjpeg's "islow"
+//           DCT bit for bit, in integers. Products are summed in 32 bits and narrowed to 16. A Value is an integer, or
+//           a register of words: the columns of a block side by side. 16 bits suffice: samples differ from the middle
+//           by at most 128, so rows give 8 * 128 * 4; columns sum eight of these, -32768 to 32512. Quantizing changes a
+//           coefficient by at most 128 of 1024, so the columns of the inverse stay below 2 * 8 * 128 * 4.
 // Threads:  none: each function acts on one row or column, or on registers of them.
 // Reference: Loeffler, Ligtenberg, Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications", ICASSP 1989;
 //           libjpeg's jfdctint.c and jidctint.c.
 // Tests:    tests/properties/test_jpeg.py against Pillow's save and load.
 #pragma once
-#include "core/simd.h"
-
-// value / 2^bits, rounded to nearest, halves up.
-template <int bits, class Value>
-DEVICE Value descale(Value value) {
-    return (value + (1 << (bits - 1))) >> bits;
-}
+#include "simd.h"
 
 DEVICE int products(int a, int by_a, int b, int by_b) { return a * by_a + b * by_b; }
 template <int bits>
@@ -27,15 +19,11 @@ DEVICE int narrow(int sum) {
 // Rounds a coefficient to the nearest multiple of the step; the forward DCT leaves it 8 times too large. Half a unit
 // keeps the quotient at least 1 / (16 * step) away from integers. That exceeds two roundings of a 17-bit quotient, so
 // the floor is exact.
-DEVICE int quantise(int value, float step) {
+DEVICE int quantize(int value, float step) {
     const int size = value < 0 ? -value : value;
     const int rounded = int((float(size) + (4.0f * step + 0.5f)) * (1.0f / (8.0f * step))) * int(step);
     return value < 0 ? -rounded : rounded;
 }
-
-#if !defined(__CUDACC__)
-#include "cpu/dct_simd.h"  // the same functions on registers of words
-#endif
 
 // One row or column of the DCT, in place. The factors are sums of cosines in 13 bits. Rows come first and keep 2 bits
 // of fraction, which columns drop.
@@ -73,10 +61,10 @@ DEVICE void inverse_dct(Value* d) {
     d[3] = narrow<bits>(t13 + odd0), d[4] = narrow<bits>(t13 - odd0);
 }
 
-// Transforms, quantises and inverts one column after the rows of the forward DCT. steps: its coefficients, 8 apart.
+// Transforms, quantizes and inverts one column after the rows of the forward DCT. steps: its coefficients, 8 apart.
 DEVICE void code_column(const float* steps, int* column) {
     forward_dct<true>(column);
-    for (int k = 0; k < 8; ++k) column[k] = quantise(column[k], steps[8 * k]);
+    for (int k = 0; k < 8; ++k) column[k] = quantize(column[k], steps[8 * k]);
     inverse_dct<true>(column);
 }
 

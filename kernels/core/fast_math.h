@@ -5,7 +5,7 @@
 // Reference: minimax polynomials fitted for this file.
 // Tests:    tests/properties/test_color.py and test_noise.py against NumPy in double precision.
 #pragma once
-#include "core/simd.h"
+#include "simd.h"
 
 DEVICE Vec<float> absolute(Vec<float> values) { return bits_to_float(float_bits(values) & 0x7fffffffu); }
 

@@ -1,23 +1,27 @@
 // Computes: an image after JPEG compression and decompression: baseline, 4:2:0, bit for bit as libjpeg, Pillow and
-//           torchvision do by default: colours (core/jpeg_samples.h), DCT and quantiser (core/dct.h), and "fancy"
-//           chroma upsampling. Entropy coding is lossless and is left out. core/scratch.h sizes the planes.
+//           torchvision do by default: colors (core/jpeg_samples.h), DCT and quantizer (core/dct.h), and "fancy" chroma
+//           upsampling. Entropy coding is lossless and is left out. core/scratch.h sizes the planes.
 // Threads:  a block of threads computes the 8 x 8 blocks that its tile needs, in phases between barriers: samples; rows
-//           forward; columns forward, quantised and inverse; rows inverse; pixels. Blocks that tiles share are
-//           computed by each. The CPU has bytes for samples and computes a block of 8 x 8 at once.
+//           forward; columns forward, quantized and inverse; rows inverse; pixels. Blocks that tiles share are computed
+//           by each. The CPU has bytes for samples and computes a block of 8 x 8 at once.
 // Reference: ITU-T T.81; JFIF 1.02; libjpeg's jccolor.c, jdsample.c.
 // Tests:    tests/properties/test_jpeg.py against Pillow's save and load, and tests/references/jpeg.py.
 #pragma once
 #include "core/jpeg_samples.h"
 #include "core/store.h"
 
-#if defined(__CUDACC__)
-#include "cuda/fast_paths.h"
-#include "cuda/jpeg_blocks.h"  // read_samples, code_blocks
-#else
-#include "cpu/jpeg_pixels.h"
-#endif
+// cpu/jpeg_blocks.h and cuda/jpeg_blocks.h define these two: levels of the window as samples, and their DCT, quantized
+// and inverse.
+template <class T>
+DEVICE void read_samples(const Block& block, const Sample& sample, const Plane* planes, int height, int width);
+DEVICE void code_blocks(const Block& block, const float* steps, const Plane* planes);
 
-// Chroma at pixel (y, x): a quarter of the way to the neighbouring samples; narrow images use the nearest one.
+// cpu/jpeg_pixels.h defines these two, for neighboring pixels; on CUDA they do nothing (cuda/fast_paths.h). They
+// return whether they have stored pixels from samples, or made a pixel block of them.
+DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels);
+DEVICE bool decode_block(const Sample& sample, const Plane* planes, const SourcePixels& at, PixelBlock& v);
+
+// Chroma at pixel (y, x): a quarter of the way to the neighboring samples; narrow images use the nearest one.
 DEVICE int upsample(const Plane& plane, int y, int x, int height, int width) {
     const int last_row = (height - 1) / 2, last_column = (width - 1) / 2;
     if (last_column < 2) return *sample_at(plane, y / 2, x / 2);
@@ -28,7 +32,7 @@ DEVICE int upsample(const Plane& plane, int y, int x, int height, int width) {
     return (3 * near_sum + far_sum + (x & 1 ? 7 : 8)) >> 4;
 }
 
-// The window pixels that output indices begin ... begin + count - 1 show; empty if all show the fill colour.
+// The window pixels that output indices begin ... begin + count - 1 show; empty if all show the fill color.
 DEVICE Span window_range(const Sample& sample, const Axis& axis, int begin, int count) {
     int low = 2147483647, high = -1;
     for (int i = begin; i < begin + count; ++i) {
@@ -68,7 +72,7 @@ DEVICE void jpeg_block(const Sample& sample, const Plane* planes, const SourcePi
     for (int p = 0; p < PIXELS; ++p) {
         const int x = at.column[p] - sample.x.inner_low;
         if (at.row == FILL_AFTER || at.column[p] == FILL_AFTER) {
-            for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
+            for (int c = 0; c < 3; ++c) v[c][p] = sample.after.fill[c];
             continue;
         }
         const int luma = *sample_at(planes[0], y, x);

@@ -1,10 +1,10 @@
-// Computes: a JPEG's samples: the planes of luma and chroma that a tile keeps in scratch, and their colours.
+// Computes: a JPEG's samples: the planes of luma and chroma that a tile keeps in scratch, and their colors.
 // Threads:  see cuda/jpeg_blocks.h and cpu/jpeg_blocks.h.
-// Reference: JFIF 1.02; libjpeg's 16-bit colour conversion, which rounds like this bit for bit.
+// Reference: JFIF 1.02; libjpeg's 16-bit color conversion, which rounds like this bit for bit.
 // Tests:    tests/properties/test_jpeg.py.
 #pragma once
 #include "core/dct.h"
-#include "core/neighbourhood.h"
+#include "core/neighborhood.h"
 #include "core/scratch.h"
 
 // Blocks of one component that a tile needs: the first sample, and the number of samples down and across.

@@ -1,14 +1,14 @@
 // Computes: the median of the size x size values around a pixel, per channel; size is 3, 5 or 7. Only minima and maxima
 //           at places known at compile time, so all values stay in registers; of bytes where the source is uint8.
 //           Forgetful selection: of n values, the smallest and the largest of any n / 2 + 2 cannot be the median. They
-//           are dropped, and the next value is added, until three remain. The CPU computes neighbours together: each
+//           are dropped, and the next value is added, until three remain. The CPU computes neighbors together: each
 //           column is sorted once for all its windows, then the rows; few candidates remain on the diagonals.
 // Threads:  CUDA: one pixel per thread. CPU: a vector of pixels.
 // Reference: forgetful selection: Perrot, Domas, Couturier, "Fine-tuned high-speed implementation of a GPU-based median
-//          filter", Journal of Signal Processing Systems, 2014.
+//           filter", Journal of Signal Processing Systems, 2014.
 // Tests:    tests/properties/test_filters.py against cv2.medianBlur and tests/references/filters.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/neighborhood.h"
 
 template <class Values>
 DEVICE void sort_pair(Values& low, Values& high) {
@@ -31,8 +31,6 @@ DEVICE void forgetful_select(Values* candidates, int k, const Next& next) {
     }
 }
 
-#if defined(__CUDACC__)
-#include "cuda/median.h"  // median_block
-#else
-#include "cpu/median.h"
-#endif
+// cpu/median.h and cuda/median.h define it.
+template <class T>
+DEVICE void median_block(const Sample& sample, const SourcePixels& at, PixelBlock& v);

@@ -30,16 +30,14 @@ struct RandomWords {
     uint32 first[2][PIXELS], last[2][PIXELS];
 };
 
-#if defined(__AVX2__) && !defined(__CUDACC__)
-#include "cpu/philox_avx2.h"
-#else
-DEVICE void philox_block(uint32 key0, uint32 key1, int x, int dx, int y, int dy, uint32 block, RandomWords& draws) {
+// cpu/philox_avx2.h has a faster overload.
+template <class Words>
+DEVICE void philox_block(uint32 key0, uint32 key1, int x, int dx, int y, int dy, uint32 block, Words& draws) {
     for (int p = 0; p < PIXELS; ++p) {
         const Philox words = philox(key0, key1, uint32(x + p * dx), uint32(y + p * dy), block, 0);
         for (int i = 0; i < 2; ++i) draws.first[i][p] = words.word[i], draws.last[i][p] = words.word[2 + i];
     }
 }
-#endif
 
 // Uniform in [0, 1) with 24 bits: exact in a float.
 template <class W>

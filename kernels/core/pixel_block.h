@@ -1,11 +1,11 @@
-// Computes: the PIXELS neighbouring pixels of an output row that a thread holds: how they are loaded, where they lie in
+// Computes: the PIXELS neighboring pixels of an output row that a thread holds: how they are loaded, where they lie in
 //           the image, and which source index a border gives.
 // Threads:  one block of pixels per thread.
 // Reference: borders: NumPy's pad modes edge, reflect, symmetric and wrap.
 // Tests:    tests/properties/test_sampling.py.
 #pragma once
 #include "core/signature.h"
-#include "core/simd.h"
+#include "simd.h"
 
 // The output pixels that a block of threads computes.
 struct Tile {
@@ -58,7 +58,7 @@ DEVICE int border_index(int i, int low, int high, int border) {
         const int k = (i - low) % n;
         return low + (k < 0 ? k + n : k);
     }
-    // REFLECT mirrors at the centre of the last pixel, SYMMETRIC at its edge.
+    // REFLECT mirrors at the center of the last pixel, SYMMETRIC at its edge.
     const bool reflects = is<Borders>(border, REFLECT);
     const int period = reflects ? 2 * n - 2 : 2 * n;
     int k = (i - low) % period;
@@ -67,28 +67,29 @@ DEVICE int border_index(int i, int low, int high, int border) {
     return low + k;
 }
 
-// r[p] = the resized index that output index first + p shows, -1 for the fill colour; indices from `pixels` on repeat
+// r[p] = the resized index that output index first + p shows, -1 for the fill color; indices from `pixels` on repeat
 // the last one. Returns whether all lie between the borders.
 DEVICE bool resized_indices(const Sample& sample, const Axis& axis, int first, int pixels, int* r) {
     const int begin = axis.start + axis.step * first, last = begin + axis.step * (pixels - 1);
     FOR_PIXELS(p) r[p] = begin + axis.step * min(p, pixels - 1);
     if (min(begin, last) >= axis.seen_low && max(begin, last) < axis.seen_high) return true;
-    FOR_PIXELS(p) r[p] = border_index(r[p], axis.seen_low, axis.seen_high, sample.border_after);
+    FOR_PIXELS(p) r[p] = border_index(r[p], axis.seen_low, axis.seen_high, sample.after.border);
     return false;
 }
 
 // The address of source row `y` (an inner index); its first pixel is column x.held_low.
 template <class T>
 DEVICE const T* row_of(const Sample& sample, int y) {
-    return reinterpret_cast<const T*>(sample.source + uint64(int64(y - sample.y.held_low) * sample.pitch));
+    return reinterpret_cast<const T*>(sample.source.address +
+                                      uint64(int64(y - sample.y.held_low) * sample.source.pitch));
 }
 
 // One source value, inside the image or on its border.
 template <class T>
 DEVICE float load_bordered(const Sample& sample, int y, int x, int channel) {
-    y = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.border_before);
-    x = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
+    y = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.before.border);
+    x = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.before.border);
     const bool inside = y != -1 && x != -1;
     return inside ? float(row_of<T>(sample, y)[int64(x - sample.x.held_low) * 3 + channel])
-                  : sample.fill_before[channel];
+                  : sample.before.fill[channel];
 }

@@ -1,7 +1,7 @@
 // Computes: the operations on single pixels, and the program (a list of operations) that each sample runs. Values are
 //           floats all the way: nothing is rounded between operations. ops.def lists the operations.
 // Threads:  one pixel block, planar in v[channel][pixel], per thread. Each operation loops over it: the CPU build
-//           vectorises the loop, CUDA has one pixel in registers.
+//           vectorizes the loop, CUDA has one pixel in registers.
 // Reference: torchvision's functional operations; HSV: Smith, "Color gamut transform pairs", SIGGRAPH 1978.
 // Tests:    tests/properties against cv2.LUT, cv2.transform, Pillow's ImageOps and tests/references/.
 #pragma once
@@ -12,7 +12,7 @@
 struct PassContext {
     const Sample& sample;
     const Op* ops;
-    const float* tables;  // [T, C, 256], then filters, fields and quantisation steps
+    const float* tables;  // [T, C, 256], then filters, fields and quantization steps
     const Statistics& statistics;
 };
 

@@ -9,11 +9,13 @@
 #pragma once
 #include "core/sampling.h"
 
-#if defined(__CUDACC__)
-#include "cuda/resample.h"  // sum_rows, sum_columns
-#else
-#include "cpu/resample.h"
-#endif
+// cpu/resample.h and cuda/resample.h define these two, and the layout of `lines`. sum_rows sums `height` spans of
+// source rows into lines; sum_columns sums spans of the lines into the pixels of ROWS rows.
+template <class T>
+DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, int height, const float* weights,
+                     bool inside, Span columns, float* lines);
+DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
+                        Span columns, int pixels, PixelBlock* v);
 
 // Whether ROWS spans of rows all lie inside the borders.
 DEVICE bool all_inside(const Sample& sample, const Span* rows) {
@@ -40,7 +42,7 @@ DEVICE Span span_union(const Axis& axis, int begin, const Span* spans, int count
 }
 
 DEVICE void fill_block(const Sample& sample, PixelBlock& v) {
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.after.fill[c];
 }
 
 // sum(rows, height, weights, inside, columns, lines) is sum_rows for the source type. finish(y, x, rows, pixels, v)

@@ -1,5 +1,5 @@
-// Computes: the source pixels and weights of each output row and column of a separable resampling. core/resample.h sums
-//           them.
+// Computes: the source pixels and weights of each output row and column of a separable resampling.
+//           core/resample.h sums them.
 // Threads:  one output row or column per thread.
 // Reference: Pillow's Resample.c (antialiasing), OpenCV's resize (without); Keys, "Cubic convolution interpolation for
 //           digital image processing", 1981; Turkowski, "Filters for common resampling tasks", 1990 (Lanczos).
@@ -41,7 +41,7 @@ DEVICE float lanczos(float x) {
     return (whole == 1 ? -sine : sine) * sin_half_turns(x / 3.0f) * 3.0f / (angle * angle);
 }
 
-// The weight of a source pixel x from the centre, in units of a filter that antialiasing has widened.
+// The weight of a source pixel x from the center, in units of a filter that antialiasing has widened.
 DEVICE float antialias_weight(int filter, float x) {
     if (is<Filters>(filter, BILINEAR)) return triangle(x);
     if (is<Filters>(filter, BICUBIC)) return cubic(x, -0.5f);
@@ -50,25 +50,25 @@ DEVICE float antialias_weight(int filter, float x) {
     return x > -0.5f && x <= 0.5f ? 1.0f : 0.0f;  // BOX
 }
 
-// The source span of one output index; count 0 means the fill colour.
+// The source span of one output index; count 0 means the fill color.
 struct Span {
     int first, count;
 };
 
-// Pillow's rule: the filter widens with the scale; weights outside the window are dropped and the others renormalised.
-DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* weights) {
+// Pillow's rule: the filter widens with the scale; weights outside the window are dropped and the others renormalized.
+DEVICE Span antialias_span(const Axis& axis, double center, int filter, float* weights) {
     const double stretch = axis.scale > 1.0 ? axis.scale : 1.0;
     const double support = support_of(filter) * stretch;
     if (is<Filters>(filter, BOX))
-        centre += 1e-9;  // a pixel between two boxes belongs to the first, however positions are rounded
-    int first = max(axis.low, axis.origin + int(floor(centre - support + 0.5)));
-    int end = min(axis.high, axis.origin + int(floor(centre + support + 0.5)));
+        center += 1e-9;  // a pixel between two boxes belongs to the first, however positions are rounded
+    int first = max(axis.low, axis.origin + int(floor(center - support + 0.5)));
+    int end = min(axis.high, axis.origin + int(floor(center + support + 0.5)));
     first = min(first, axis.high - 1);
     end = min(max(end, first + 1), first + axis.taps);
     const double reciprocal = 1.0 / stretch;
     float total = 0.0f;
     for (int k = 0; k < end - first; ++k) {
-        const float x = divide_to_float((first - axis.origin) + k - centre + 0.5, stretch, reciprocal);
+        const float x = divide_to_float((first - axis.origin) + k - center + 0.5, stretch, reciprocal);
         weights[k] = antialias_weight(filter, x);
         total += weights[k];
     }
@@ -76,12 +76,12 @@ DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* w
     return {first, end - first};
 }
 
-// OpenCV's rule: the 2 or 4 neighbours of the centre; those outside the window repeat its edge.
-DEVICE Span interpolate_span(const Axis& axis, double centre, int filter, float* weights) {
+// OpenCV's rule: the 2 or 4 neighbors of the center; those outside the window repeat its edge.
+DEVICE Span interpolate_span(const Axis& axis, double center, int filter, float* weights) {
     const bool bicubic = is<Filters>(filter, BICUBIC);
     const int taps = bicubic ? 4 : 2;
-    const double left = floor(centre - 0.5);
-    const float fraction = float(centre - 0.5 - left);
+    const double left = floor(center - 0.5);
+    const float fraction = float(center - 0.5 - left);
     const int first_tap = axis.origin + int(left) - (taps / 2 - 1);
     const int first = min(max(first_tap, axis.low), axis.high - 1);
     const int count = max(1, min(first_tap + taps, axis.high) - first);
@@ -123,18 +123,18 @@ DEVICE void tabulate_spans(const Block& block, const Sample& sample, const Axis&
                            int count, Span* spans, float* weights) {
     for (int i = block.thread; i < count; i += block.threads) {
         const int r =
-            border_index(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high, sample.border_after);
+            border_index(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high, sample.after.border);
         float* w = weights + int64(i) * axis.taps;
-        const double centre = axis.offset + (r + 0.5) * axis.scale;
+        const double center = axis.offset + (r + 0.5) * axis.scale;
         if (r == -1)
             spans[i] = {0, 0};
-        else if (is<Neighbourhoods>(sample.neighbourhood, SEPARABLE))
+        else if (is<Neighborhoods>(sample.neighborhood, SEPARABLE))
             spans[i] = filter_span(axis, r, filter, w);
         else if (is<Filters>(sample.filter, NEAREST))
             spans[i] = nearest_span(axis, r, w);
         else
-            spans[i] = is<Antialiases>(sample.antialias, 1) ? antialias_span(axis, centre, sample.filter, w)
-                                                            : interpolate_span(axis, centre, sample.filter, w);
+            spans[i] = is<Antialiases>(sample.antialias, 1) ? antialias_span(axis, center, sample.filter, w)
+                                                            : interpolate_span(axis, center, sample.filter, w);
     }
 }
 

@@ -31,9 +31,9 @@ constexpr int CELL_RANGE_FLOATS = 4, CELL_FLOATS = COUNTS / 4 + 3 * CHUNKS;
 
 DEVICE int64 round_up(int64 value, int64 multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// The tables of all cells whose centres may surround a tile's pixels.
+// The tables of all cells whose centers may surround a tile's pixels.
 DEVICE int clahe_floats(const ScratchLayout& layout, const Sample& sample, int tile_rows, int tile_columns) {
-    const Grid& grid = sample.measured_grid;
+    const Grid& grid = sample.measured.grid;
     const int height = sample.transposed ? tile_columns : tile_rows,
               width = sample.transposed ? tile_rows : tile_columns;
     const int rows = min((height - 1) / max(grid.height, 1) + 3, grid.rows);
@@ -43,13 +43,13 @@ DEVICE int clahe_floats(const ScratchLayout& layout, const Sample& sample, int t
 }
 
 DEVICE int statistics_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
-    int floats = is<Measures>(sample.measure, HISTOGRAM) ? COUNTS : 0;
-    if (is<PriorMeasures>(sample.measured, HISTOGRAM)) floats += EQUALIZE_FLOATS;
-    if (is<PriorMeasures>(sample.measured, CELL_HISTOGRAMS)) floats += clahe_floats(layout, sample, rows, columns);
+    int floats = is<Measures>(sample.measure.kind, HISTOGRAM) ? COUNTS : 0;
+    if (is<PriorMeasures>(sample.measured.kind, HISTOGRAM)) floats += EQUALIZE_FLOATS;
+    if (is<PriorMeasures>(sample.measured.kind, CELL_HISTOGRAMS)) floats += clahe_floats(layout, sample, rows, columns);
     return floats;
 }
 
-// The most 8 x 8 blocks, along one axis, that n neighbouring samples lie in.
+// The most 8 x 8 blocks, along one axis, that n neighboring samples lie in.
 DEVICE int64 blocks_across(int64 n) { return (n + 14) / 8; }
 
 DEVICE int64 jpeg_floats(const ScratchLayout& layout, int rows, int columns) {
@@ -63,16 +63,16 @@ DEVICE int64 resampling_floats(const ScratchLayout& layout, const Sample& sample
     const int64 window = int64(x.high) - x.low;
     const int64 line = int64(-floor(-double(columns) * x.scale)) + 2 * int64(x.taps) + 2;
     // A border that wraps shows both ends of the window in one tile.
-    const int64 columns_read = sample.border_after == WRAP ? window : min(line, window);
+    const int64 columns_read = sample.after.border == WRAP ? window : min(line, window);
     const int64 tables = int64(rows) * (2 + y.taps) + int64(columns) * (2 + x.taps);
     return round_up(tables, layout.tables_multiple) + layout.lines * round_up(3 * columns_read, layout.line_multiple);
 }
 
 DEVICE int64 scratch_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
     int64 floats = statistics_floats(layout, sample, rows, columns);
-    if (sample.neighbourhood == JPEG)
+    if (sample.neighborhood == JPEG)
         floats += jpeg_floats(layout, rows, columns);
-    else if (!sample.warped && sample.neighbourhood <= SEPARABLE)
+    else if (!sample.warped && sample.neighborhood <= SEPARABLE)
         floats += resampling_floats(layout, sample, rows, columns);
     return floats;
 }

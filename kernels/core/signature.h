@@ -11,7 +11,7 @@
 #define CUAUG_SIGNATURE 0xffffffffffffffffull
 #endif
 
-// How a pass finds the source of an output pixel. Neighbourhoods beyond SEPARABLE count as COPY.
+// How a pass finds the source of an output pixel. Neighborhoods beyond SEPARABLE count as COPY.
 enum Sampling { RESAMPLE, COPY, WARP, DISPLACE };
 
 // The values of one field: bits first ... first + count - 1 of a signature.
@@ -27,7 +27,7 @@ typedef FieldValues<28, 4> TargetTypes;
 typedef FieldValues<32, 6> Filters;
 typedef FieldValues<38, 2> Antialiases;
 typedef FieldValues<40, 5> Borders;  // before and after
-typedef FieldValues<45, 5> Neighbourhoods;
+typedef FieldValues<45, 5> Neighborhoods;
 typedef FieldValues<50, 4> Samplings;
 typedef FieldValues<54, 5> Measures;
 typedef FieldValues<59, 5> PriorMeasures;  // of the pass before
@@ -56,32 +56,32 @@ DEVICE bool is_shift(const Axis& axis) {
 
 // Whether each pixel of a pass is one source pixel: every filter gives it weight 1.
 DEVICE bool only_copies(const Sample& sample) {
-    return sample.neighbourhood == NONE && !sample.warped && is_shift(sample.y) && is_shift(sample.x);
+    return sample.neighborhood == NONE && !sample.warped && is_shift(sample.y) && is_shift(sample.x);
 }
 
 DEVICE int sampling_of(const Sample& sample) {
-    if (sample.neighbourhood > SEPARABLE) return COPY;
-    if (sample.warped) return sample.field_rows > 0 ? DISPLACE : WARP;
+    if (sample.neighborhood > SEPARABLE) return COPY;
+    if (sample.warped) return sample.field.rows > 0 ? DISPLACE : WARP;
     return only_copies(sample) ? COPY : RESAMPLE;
 }
 
 // The signature of one sample's pass.
 DEVICE uint64 signature_of(const Sample& sample, const Op* ops) {
-    uint64 signature = bit<SourceTypes>(sample.source_type) | bit<TargetTypes>(sample.target_type) |
+    uint64 signature = bit<SourceTypes>(sample.source_type) | bit<TargetTypes>(sample.target.type) |
                        bit<Filters>(sample.filter) | bit<Antialiases>(sample.antialias != 0) |
-                       bit<Borders>(sample.border_before) | bit<Borders>(sample.border_after) |
-                       bit<Neighbourhoods>(sample.neighbourhood) | bit<Samplings>(sampling_of(sample)) |
-                       bit<Measures>(sample.measure) | bit<PriorMeasures>(sample.measured);
+                       bit<Borders>(sample.before.border) | bit<Borders>(sample.after.border) |
+                       bit<Neighborhoods>(sample.neighborhood) | bit<Samplings>(sampling_of(sample)) |
+                       bit<Measures>(sample.measure.kind) | bit<PriorMeasures>(sample.measured.kind);
     for (int i = sample.op_begin; i < sample.op_end; ++i) signature |= bit<Operations>(ops[i].code);
     return signature;
 }
 
-// Whether the entry point `resample` of cuda/augment.cu runs every pass of a signature: uint8 resampled or copied, then
+// Whether the entry point of cuda/resample.cu runs every pass of a signature: uint8 resampled or copied, then
 // scaled and erased.
 DEVICE bool is_resample_signature(uint64 signature) {
     constexpr uint64 allowed = bit<Operations>(SCALE) | bit<Operations>(ERASE) | bit<SourceTypes>(UINT8) |
                                TargetTypes::mask | Filters::mask | Antialiases::mask | Borders::mask |
-                               bit<Neighbourhoods>(NONE) | bit<Neighbourhoods>(SEPARABLE) | bit<Samplings>(RESAMPLE) |
+                               bit<Neighborhoods>(NONE) | bit<Neighborhoods>(SEPARABLE) | bit<Samplings>(RESAMPLE) |
                                bit<Samplings>(COPY) | bit<Measures>(NOTHING) | bit<PriorMeasures>(NOTHING);
     return (signature & ~allowed) == 0;
 }

@@ -13,8 +13,11 @@
 
 // Words of 64 bits that a pass measures.
 DEVICE int measured_words(const Sample& sample) {
-    const int cells = sample.measure == CELL_HISTOGRAMS ? sample.grid.rows * sample.grid.columns : 1;
-    return sample.measure >= HISTOGRAM ? cells * COUNTS / 2 : sample.measure == RANGE ? 3 : sample.measure;
+    const int cells =
+        sample.measure.kind == CELL_HISTOGRAMS ? sample.measure.grid.rows * sample.measure.grid.columns : 1;
+    return sample.measure.kind >= HISTOGRAM ? cells * COUNTS / 2
+           : sample.measure.kind == RANGE   ? 3
+                                            : sample.measure.kind;
 }
 
 // The statistics that a tile reads and writes.
@@ -91,9 +94,9 @@ DEVICE void count_levels(const Sample& sample, const PixelBlock& v, int count, u
 
 DEVICE void measure(const Sample& sample, const Statistics& statistics, const PixelBlock& v, int count,
                     PartialStats& stats) {
-    if (is<Measures>(sample.measure, GRAY_SUM)) add_gray(sample, v, count, stats);
-    if (is<Measures>(sample.measure, RANGE)) update_range(sample, v, count, stats);
-    if (is<Measures>(sample.measure, HISTOGRAM)) count_levels(sample, v, count, statistics.counts);
+    if (is<Measures>(sample.measure.kind, GRAY_SUM)) add_gray(sample, v, count, stats);
+    if (is<Measures>(sample.measure.kind, RANGE)) update_range(sample, v, count, stats);
+    if (is<Measures>(sample.measure.kind, HISTOGRAM)) count_levels(sample, v, count, statistics.counts);
 }
 
 // --- using -----------------------------------------------------------------------------------------------------------
@@ -142,22 +145,22 @@ DEVICE void equalize(const Block& block, const uint32* counts, const uint32* sum
 // Prepares the statistics of a tile. memory: the statistics of all samples and passes.
 DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, const Op* ops, int64* memory,
                                    const Tile& tile, float* scratch) {
-    Statistics statistics = {memory + sample.measured_at, memory + sample.measure_at, scratch,
+    Statistics statistics = {memory + sample.measured.at, memory + sample.measure.at, scratch,
                              reinterpret_cast<uint32*>(scratch)};
     const uint32* counts = reinterpret_cast<const uint32*>(statistics.before);
-    if (is<PriorMeasures>(sample.measured, HISTOGRAM)) {
+    if (is<PriorMeasures>(sample.measured.kind, HISTOGRAM)) {
         uint32* sums = reinterpret_cast<uint32*>(scratch + COUNTS);
         sum_chunks(block, counts, sums);
         block.sync();
         equalize(block, counts, sums, scratch);
         statistics.counts += EQUALIZE_FLOATS;
     }
-    if (is<PriorMeasures>(sample.measured, CELL_HISTOGRAMS)) {
+    if (is<PriorMeasures>(sample.measured.kind, CELL_HISTOGRAMS)) {
         const Op& op = ops[sample.op_begin];  // the operation that needs them
         make_clahe_tables(block, sample, tile, counts, op.a[2], op.a[3], scratch);
         statistics.counts += clahe_floats(SCRATCH, sample, tile.rows, tile.columns);
     }
-    if (is<Measures>(sample.measure, HISTOGRAM))
+    if (is<Measures>(sample.measure.kind, HISTOGRAM))
         for (int i = block.thread; i < COUNTS; i += block.threads) statistics.counts[i] = 0;
     if (statistics_floats(SCRATCH, sample, tile.rows, tile.columns) > 0) block.sync();
     return statistics;
@@ -167,18 +170,18 @@ DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, con
 DEVICE void end_statistics(const Block& block, const Sample& sample, const Statistics& statistics,
                            const PartialStats& stats, const Tile& tile) {
     uint32* words = reinterpret_cast<uint32*>(statistics.into);
-    if (is<Measures>(sample.measure, GRAY_SUM)) {
+    if (is<Measures>(sample.measure.kind, GRAY_SUM)) {
         block_sum(statistics.into, stats.gray);
-    } else if (is<Measures>(sample.measure, RANGE)) {
+    } else if (is<Measures>(sample.measure.kind, RANGE)) {
         for (int c = 0; c < 3; ++c) {
             block_max(&words[c], uint32(stats.maximum[c]) ^ 0x80000000u);
             block_max(&words[3 + c], uint32(stats.negated_maximum[c]) ^ 0x80000000u);
         }
-    } else if (is<Measures>(sample.measure, HISTOGRAM)) {
+    } else if (is<Measures>(sample.measure.kind, HISTOGRAM)) {
         block.sync();
         for (int i = block.thread; i < COUNTS; i += block.threads)
             if (statistics.counts[i] > 0) atomic_add(&words[i], statistics.counts[i]);
-    } else if (is<Measures>(sample.measure, CELL_HISTOGRAMS)) {
+    } else if (is<Measures>(sample.measure.kind, CELL_HISTOGRAMS)) {
         block.sync();
         count_cell_histograms(block, sample, tile, words);
     }

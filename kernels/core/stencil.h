@@ -1,13 +1,12 @@
 // Computes: convolution with a list of taps, each an offset and a weight: a kernel of mostly zeros (motion blur is a
-// line)
-//           costs only its nonzero taps. Pixels nearer to the edge than `frame` stay unchanged.
+//           line) costs only its nonzero taps. Pixels nearer to the edge than `frame` stay unchanged.
 // Threads:  one pixel block per thread.
 // Reference: cv2.filter2D; Pillow's ImageEnhance.Sharpness (frame).
 // Tests:    tests/properties/test_filters.py against both and tests/references/filters.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/neighborhood.h"
 
-// Sums LANES * groups neighbouring values, tap by tap.
+// Sums LANES * groups neighboring values, tap by tap.
 template <class T, int groups>
 DEVICE void sum_taps(const T* values, int64 pitch, const float* taps, int count, float* out) {
     FloatVec sums[groups];
@@ -24,7 +23,7 @@ DEVICE void sum_taps(const T* values, int64 pitch, const float* taps, int count,
 template <class T>
 DEVICE void interior_stencil(const Sample& sample, const float* taps, const SourcePixels& at, PixelBlock& v) {
     const T* pixel = leftmost<T>(sample, at);
-    const int64 pitch = sample.pitch / int64(sizeof(T));
+    const int64 pitch = sample.source.pitch / int64(sizeof(T));
     const int n = PIXELS == 1 ? 3 : 3 * at.pixels;  // a constant index keeps `sum` in registers on CUDA
     float sum[3 * PIXELS] CACHE_ALIGNED;
     constexpr int wide = 3 * LANES;
@@ -59,7 +58,7 @@ DEVICE void stencil_block(const Sample& sample, const float* tables, const Sourc
         for (int c = 0; c < 3; ++c) {
             float sum = 0.0f;
             if (filled)
-                sum = sample.fill_after[c];
+                sum = sample.after.fill[c];
             else if (kept)
                 sum = load_bordered<T>(sample, row, column, c);
             else

@@ -1,6 +1,5 @@
 // Computes: the conversion of finished pixels to the type and layout of the batch: uint8, float16, bfloat16 or float32;
-// HWC
-//           or CHW.
+//           HWC or CHW.
 // Threads:  one pixel block per thread.
 // Reference: IEEE 754-2019; NumPy's and torch's conversions.
 // Tests:    tests/properties/test_store.py.
@@ -19,8 +18,5 @@ struct Bfloat16 {
 DEVICE void convert(float value, Half& out) { out.bits = half_bits(value); }
 DEVICE void convert(float value, Bfloat16& out) { out.bits = bfloat16_bits(value); }
 
-#if defined(__CUDACC__)
-#include "cuda/store.h"  // store_block
-#else
-#include "cpu/store.h"
-#endif
+// Stores `pixels` pixels of output row y from column x on. cpu/store.h and cuda/store.h define it.
+DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x, int pixels);

@@ -5,16 +5,13 @@
 // Tests:    tests/properties/test_warp.py against cv2, torch's grid_sample and tests/references/warp.py.
 #pragma once
 #include "core/warp_points.h"
-#if !defined(__CUDACC__)
-#include "cpu/bilinear_gather.h"
-#endif
 
 // A source pixel, inside the image or on its border.
 template <class T>
 DEVICE Rgb load_bordered_rgb(const Sample& sample, int y, int x) {
-    y = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.border_before);
-    x = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
-    if (y == -1 || x == -1) return make_rgb(sample.fill_before);
+    y = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.before.border);
+    x = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.before.border);
+    if (y == -1 || x == -1) return make_rgb(sample.before.fill);
     const T* pixel = row_of<T>(sample, y) + int64(x - sample.x.held_low) * 3;
     const float rgb[3] = {float(pixel[0]), float(pixel[1]), float(pixel[2])};
     return make_rgb(rgb);
@@ -32,12 +29,12 @@ DEVICE Rgb interpolate_bordered(const Sample& sample, int y0, int x0, const floa
     return value;
 }
 
-// v[c][p] = the weighted sums of the fill colour, at points that see nothing else.
+// v[c][p] = the weighted sums of the fill color, at points that see nothing else.
 template <int taps>
 DEVICE void gather_fill(const Sample& sample, const TapWeights<taps>& y, const TapWeights<taps>& x, const int* position,
                         PixelBlock& v) {
     for (int c = 0; c < 3; ++c) {
-        const float fill = sample.fill_before[c];
+        const float fill = sample.before.fill[c];
         FOR_PIXELS(p) {
             float row = 0.0f, sum = 0.0f;
             for (int k = 0; k < taps; ++k) row += x.weights[k][p] * fill;
@@ -53,11 +50,11 @@ DEVICE void interpolate(const Sample& sample, const SourcePoints& at, int pixels
     const TapWeights<taps> y = tap_weights<taps>(at.y), x = tap_weights<taps>(at.x);
     int position[PIXELS];
     int64 first[PIXELS];
-    const int pitch = int(sample.pitch / int64(sizeof(T)));
+    const int pitch = int(sample.source.pitch / int64(sizeof(T)));
     const int found = classify_taps(sample, y, x, position);
     if (found & INSIDE) {
         first_tap_offsets(sample, pitch, y, x, found, position, first);
-        gather_inside(reinterpret_cast<const T*>(sample.source), pitch, first, y, x, pixels, v);
+        gather_inside(reinterpret_cast<const T*>(sample.source.address), pitch, first, y, x, pixels, v);
     }
     if (found & OUTSIDE) gather_fill(sample, y, x, position, v);
     if (!(found & PARTLY)) return;
@@ -82,12 +79,12 @@ DEVICE void gather_nearest(const Sample& sample, const SourcePoints& at, int pix
     int64 first[PIXELS];
     const int found = classify_taps(sample, y, x, position);
     if (found & INSIDE) {
-        first_tap_offsets(sample, int(sample.pitch / int64(sizeof(T))), y, x, found, position, first);
-        load_pixels_at(reinterpret_cast<const T*>(sample.source), first, pixels, v);
+        first_tap_offsets(sample, int(sample.source.pitch / int64(sizeof(T))), y, x, found, position, first);
+        load_pixels_at(reinterpret_cast<const T*>(sample.source.address), first, pixels, v);
     }
     if (found & OUTSIDE)
         for (int c = 0; c < 3; ++c) {
-            const float fill = sample.fill_before[c];
+            const float fill = sample.before.fill[c];
             FOR_PIXELS(p) v[c][p] = position[p] == OUTSIDE ? fill : v[c][p];
         }
     if (!(found & PARTLY)) return;
@@ -103,7 +100,7 @@ DEVICE void gather_nearest(const Sample& sample, const SourcePoints& at, int pix
 template <class T>
 DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, int pixels, PixelBlock& v) {
     const int row =
-        border_index(sample.y.start + sample.y.step * y, sample.y.seen_low, sample.y.seen_high, sample.border_after);
+        border_index(sample.y.start + sample.y.step * y, sample.y.seen_low, sample.y.seen_high, sample.after.border);
     int column[PIXELS] CACHE_ALIGNED;
     bool fills[PIXELS];
     const bool plain = resized_indices(sample, sample.x, x, pixels, column), filled = !plain || row == -1;
@@ -111,10 +108,10 @@ DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, 
         int other = 0;
         while (other < pixels && (row == -1 || column[other] == -1)) ++other;
         if (other == pixels) {
-            for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
+            for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.after.fill[c];
             return;
         }
-        // A pixel of the fill colour takes the point of another pixel: its own may lie where no source pixels are held.
+        // A pixel of the fill color takes the point of another pixel: its own may lie where no source pixels are held.
         FOR_PIXELS(p) {
             fills[p] = column[p] == -1;
             column[p] = fills[p] ? column[other] : column[p];
@@ -132,5 +129,5 @@ DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, 
     if (!filled) return;
     for (int p = 0; p < pixels; ++p)
         if (fills[p])
-            for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
+            for (int c = 0; c < 3; ++c) v[c][p] = sample.after.fill[c];
 }

@@ -82,7 +82,7 @@ DEVICE float between(float a, float b, float c, float d, float s, float t) {
 
 // The field's displacements of points of row y, bilinear between its nodes, which span the image from corner to corner.
 DEVICE void displace(const Sample& sample, const float* tables, int y, const Columns& columns, Moves& moves) {
-    // The centre of pixel i lies (i + 0.5) * field_step from the first node.
+    // The center of pixel i lies (i + 0.5) * field_step from the first node.
     const uint64 row = uint64(sample.field_step[0]) * uint32(y) + uint64(sample.field_step[0]) / 2;
     const int64 line[3] = {sample.field_step[1], 0, sample.field_step[1] / 2};
     const float t = to_fraction(uint32(row));
@@ -93,8 +93,8 @@ DEVICE void displace(const Sample& sample, const float* tables, int y, const Col
     float s[PIXELS];
     for (int p = 0; p < PIXELS; p += VEC_LANES) store(s + p, to_fraction(load_vec(at.lower + p)));
     FOR_PIXELS(p) differs |= cells[p] ^ cells[0];
-    const float* const upper = tables + sample.field + int64(row >> 32) * sample.field_columns * 2;
-    const float* const lower = upper + 2 * sample.field_columns;
+    const float* const upper = tables + sample.field.at + int64(row >> 32) * sample.field.columns * 2;
+    const float* const lower = upper + 2 * sample.field.columns;
     if (differs == 0) {
         const float *a = upper + 2 * cells[0], *c = lower + 2 * cells[0];
         FOR_PIXELS(p) {
@@ -169,10 +169,10 @@ DEVICE void map_perspective(const Sample& sample, int y, const Columns& columns,
 }
 
 // Maps pixels of row y of the resized image to the source. Pixel i of the source begins at i; for interpolation, the
-// centre of pixel i lies at i: set_kernel_matrices in planner/geometry.h has moved the matrix.
+// center of pixel i lies at i: set_kernel_matrices in planner/geometry.h has moved the matrix.
 DEVICE void map(const Sample& sample, const float* tables, int y, const Columns& columns, SourcePoints& at) {
     Moves moves;
-    const bool moved = may_be<Samplings>(DISPLACE) && sample.field_rows > 0;
+    const bool moved = may_be<Samplings>(DISPLACE) && sample.field.rows > 0;
     if (moved) displace(sample, tables, y, columns, moves);
     if (sample.warped == AFFINE) {
         map_affine(sample, 0, y, columns, moved, moves, at.x);
@@ -222,7 +222,7 @@ DEVICE int classify_taps(const Sample& sample, const TapWeights<taps>& y, const 
     int inside = 1;
     FOR_PIXELS(p) inside &= is_inside(p);
     if (inside) return INSIDE;
-    const int outside = is<Borders>(sample.border_before, CONSTANT) ? OUTSIDE : PARTLY;
+    const int outside = is<Borders>(sample.before.border, CONSTANT) ? OUTSIDE : PARTLY;
     int found = 0;
     FOR_PIXELS(p) {
         const bool touches = in_range(y.first[p], top - taps + 1, bottom - top + taps - 1) &

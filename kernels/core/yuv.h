@@ -1,5 +1,5 @@
-// Computes: RGB pixels of a video frame's planes: chroma upsampling, then the colour matrix.
-// Threads:  none: each function computes one pixel. cuda/convert_yuv.h calls them; cpu/yuv_rows.h has the same bits.
+// Computes: RGB pixels of a video frame's planes: chroma upsampling, then the color matrix.
+// Threads:  none: each function computes one pixel. cuda/convert_yuv.cu calls them; cpu/yuv_rows.h has the same bits.
 // Reference: libswscale with SWS_BILINEAR, SWS_ACCURATE_RND and SWS_FULL_CHR_H_INT; ITU-R BT.601, BT.709, BT.2020.
 // Tests:    tests/video/test_yuv.py, tests/kernels/test_convert_yuv.py.
 //

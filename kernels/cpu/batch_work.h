@@ -2,7 +2,7 @@
 //           augmenting images; describing JPEGs for a GPU. C interface of cuaug/pipeline/native_work.py, whose
 //           structures have the same fields.
 // Threads:  those of a `Pool`; an item is a sample, and writes its own rows alone.
-// Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu.py.
+// Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu_decoder.py.
 // Tests:    tests/loader/test_native_work.py (also under ThreadSanitizer), tests/loader/test_native_tars.py.
 #pragma once
 #ifdef CUAUG_SIMULATED_NANOSECONDS

@@ -57,7 +57,7 @@ DEVICE Vec<float> broadcast_lane(Vec<float> values, int p) {
 
 #endif
 
-// Two neighbouring uint8 pixels per place: bytes 0 to 3, and from 4 on, two of which lie past the pixels.
+// Two neighboring uint8 pixels per place: bytes 0 to 3, and from 4 on, two of which lie past the pixels.
 struct Pairs {
     Vec<uint32> low, high;
 };

@@ -1,8 +1,7 @@
 // Computes: the C interface of the CPU build, called from cuaug/_runtime/native.py. `isa` is an instruction set: 0
-// baseline,
-//           1 AVX2, 2 AVX-512.
+//           baseline, 1 AVX2, 2 AVX-512.
 // Threads:  each call runs on the caller's thread; the stack functions use up to `threads` of their own.
-// Reference: cuaug/_runtime/native.py declares the argument types.
+// Reference: cuaug/_runtime/c_headers.py parses the exported functions.
 // Tests:    tests/properties, tests/kernels/test_layout.py.
 #include "cpu/old_libstdcxx.h"
 #include "cpu/run.h"
@@ -53,7 +52,7 @@ extern "C" {
 
 // Runs all passes of one sample. Returns 0, or 1 when memory ran out.
 // rows: address of this sample's row of the first pass, in [passes, samples] rows
-// statistics: memory that measure_at and measured_at index; null: the thread's own
+// statistics: memory that measure.at and measured.at index; null: the thread's own
 // source: address of pixel (y, x) of the image; pitch: bytes per row
 // target: address of the finished image
 // tile_rows, tile_columns: 0 for one tile
@@ -136,9 +135,6 @@ EXPORT void cuaug_convert_yuv(int isa, const void* images, int64_t count) {
     (void)isa;
     baseline::convert_yuv_images(images, count);
 }
-
-// out [3]: bytes of Sample, Axis and Op, to check Python's dtypes.
-EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }
 
 #include "cpu/stderr_capture.h"

@@ -3,8 +3,7 @@
 // Reference: core/clahe.h.
 // Tests:    tests/properties/test_statistics.py.
 #pragma once
-#include "core/pixel_block.h"
-#include "core/scratch.h"
+#include "core/clahe.h"
 
 constexpr int MAX_COUNTED = 8 * PIXELS;  // pixels of a row that are counted together
 
@@ -38,7 +37,7 @@ DEVICE void count_pixels(const Grid& grid, int width, int x, int pixels, const u
 template <class T>
 DEVICE void count_rows(const Block& block, const Sample& sample, const Tile& tile, const void* image, int64 pitch,
                        uint32* counts) {
-    const Grid& grid = sample.grid;
+    const Grid& grid = sample.measure.grid;
     const Place first = place_of(sample, tile.y, tile.x);
     const int height = sample.transposed ? sample.x.out : sample.y.out;
     const int width = sample.transposed ? sample.y.out : sample.x.out;
@@ -62,16 +61,16 @@ DEVICE const uint8* copied_source(const Sample& sample);
 // C, 256]
 DEVICE void count_cell_histograms(const Block& block, const Sample& sample, const Tile& tile, uint32* counts) {
     const int64 width = sample.transposed ? sample.y.out : sample.x.out;
-    const void* const target = reinterpret_cast<const void*>(sample.target);
-    if (sample.target == 0)
-        count_rows<uint8>(block, sample, tile, copied_source(sample), sample.pitch, counts);
-    else if (sample.target_type == UINT8)
+    const void* const target = reinterpret_cast<const void*>(sample.target.address);
+    if (sample.target.address == 0)
+        count_rows<uint8>(block, sample, tile, copied_source(sample), sample.source.pitch, counts);
+    else if (sample.target.type == UINT8)
         count_rows<uint8>(block, sample, tile, target, 3 * width, counts);
     else
         count_rows<float>(block, sample, tile, target, 3 * width * int64(sizeof(float)), counts);
 }
 
-// Packs, for each group of four neighbouring cells and each level, the four table entries into a word, which one load
+// Packs, for each group of four neighboring cells and each level, the four table entries into a word, which one load
 // finds. Groups lie between two cells, and before the first and after the last. Writes [rows + 1, columns + 1, C, 256]
 // words after the tables.
 DEVICE void make_joint_tables(const Block& block, const CellRange& cells, float* scratch) {

@@ -1,4 +1,5 @@
-// Computes: copies of many blocks of rows in one call without the GIL: the C interface of cuaug/pipeline/staging.py.
+// Computes: copies of many blocks of rows in one call without the GIL: the C interface of
+//           cuaug/pipeline/cuda/staging.py.
 // Threads:  the caller's.
 // Reference: memcpy.
 // Tests:    tests/dry_run/test_staging.py.

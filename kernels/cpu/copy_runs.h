@@ -1,20 +1,20 @@
-// Computes: output rows of copied pixels as a few runs of neighbouring source pixels, to the right or left, and of fill
-//           colours.
+// Computes: output rows of copied pixels as a few runs of neighboring source pixels, to the right or left, and
+//           of fill colors.
 // Threads:  none: the CPU's uint8 path only.
-// Reference: core/neighbourhood.h.
+// Reference: core/neighborhood.h.
 // Tests:    tests/properties/test_bytes.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/neighborhood.h"
 #include "core/statistics.h"
 
-// In place of a source index: the pixel is fill_before. No real index is near it.
+// In place of a source index: the pixel is before.fill. No real index is near it.
 constexpr int FILL_BEFORE = -(1 << 29);
 
 // The source index in memory that output index o shows, or FILL_AFTER, or FILL_BEFORE.
 DEVICE int source_index(const Sample& sample, const Axis& axis, int o) {
     const int at = window_index(sample, axis, o);
     if (at == FILL_AFTER) return FILL_AFTER;
-    const int i = border_index(at, axis.inner_low, axis.inner_high, sample.border_before);
+    const int i = border_index(at, axis.inner_low, axis.inner_high, sample.before.border);
     return i == -1 ? FILL_BEFORE : i;
 }
 
@@ -55,7 +55,7 @@ DEVICE bool is_inside_window(const Axis& axis) {
 
 // The address of the pass's output in its own source, if it lies there as it is; otherwise null.
 DEVICE const uint8* copied_source(const Sample& sample) {
-    if (sample.transposed || sample.neighbourhood != NONE || !is_inside_window(sample.y) || !is_inside_window(sample.x))
+    if (sample.transposed || sample.neighborhood != NONE || !is_inside_window(sample.y) || !is_inside_window(sample.x))
         return nullptr;
     const int64 column = sample.x.origin + sample.x.start - sample.x.held_low;
     return row_of<uint8>(sample, sample.y.origin + sample.y.start) + 3 * column;

@@ -39,13 +39,13 @@ DEVICE Words narrow(const Wide& sum) {
     return narrow(descale<bits>(sum.low), descale<bits>(sum.high));
 }
 
-// Quantisation steps as `quantise` needs them.
-struct QuantiserSteps {
+// Quantization steps as `quantize` needs them.
+struct QuantizerSteps {
     Floats more[8][2], per[8][2];
     Words step[8];
 };
-DEVICE QuantiserSteps make_quantiser_steps(const float* steps) {
-    QuantiserSteps result;
+DEVICE QuantizerSteps make_quantizer_steps(const float* steps) {
+    QuantizerSteps result;
     for (int k = 0; k < 64 * BLOCKS; ++k) {
         const int row = k / (8 * BLOCKS), i = k % (8 * BLOCKS), block = i / 8, half = i % 8 / 4;
         const float step = steps[8 * row + i % 8];
@@ -55,7 +55,7 @@ DEVICE QuantiserSteps make_quantiser_steps(const float* steps) {
     }
     return result;
 }
-DEVICE Words quantise(Words value, const QuantiserSteps& steps, int row) {
+DEVICE Words quantize(Words value, const QuantizerSteps& steps, int row) {
     const Words sign = value >> 15, size = (value ^ sign) - sign;
     const Ints low = Ints(SIMD(unpacklo_epi16)(Register(size), Register{}));
     const Ints high = Ints(SIMD(unpackhi_epi16)(Register(size), Register{}));

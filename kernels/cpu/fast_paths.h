@@ -1,14 +1,14 @@
-// Computes: passes that the CPU runs whole rows at a time: uint8 to uint8, small filters, medians. The same bits as the
-//           common path.
+// Computes: passes that the CPU runs whole rows at a time: uint8 to uint8, small filters, medians. The same bits as
+//           the common path.
 // Threads:  one thread per tile, row, or group of columns.
 // Reference: core/augment.h, the common path.
 // Tests:    tests/properties/test_bytes.py, tests/properties/test_filters.py.
 #pragma once
-#include "core/median.h"
+#include "core/augment.h"
+#include "cpu/median.h"
 #include "cpu/sliding_window.h"
 #include "cpu/uint8_path.h"
 
-// Runs a tile if one of these paths can; returns whether it did. finish(y, x, pixels, v) takes sampled pixel blocks.
 template <class Finish>
 DEVICE bool run_fast_path(const Block& block, const PassContext& pass, const Tile& tile, PartialStats& stats,
                           const Finish& finish) {

@@ -175,8 +175,8 @@ bool read_fully(const OpenFile& file, int64_t begin, int64_t size, unsigned char
 }
 
 // Reads a range of a file, or of bytes in memory. `data` stays null if it has more than max_bytes or is incomplete, if
-// the file has changed, or if the header_bytes before the range have another CRC-32. As in cuaug/sources/_shards.py,
-// both checks come after reading: the file may be overwritten at any moment. Returns whether it was read from a file.
+// the file has changed, or if the header_bytes before the range have another CRC-32. Both checks come after reading, as
+// in cuaug/sources/shards/shards.py: the file may change at any moment. Returns whether it was read from a file.
 bool read_range(const OpenFile& file, int64_t begin, int64_t size, int64_t header_bytes, uint32_t header_crc,
                 int64_t max_bytes, FileMemory& memory, const unsigned char*& data, int64_t& chunk, int64_t& offset,
                 FileStatus& status) {

@@ -3,7 +3,7 @@
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py.
 #pragma once
-#include "core/jpeg_samples.h"
+#include "core/jpeg_compression.h"
 
 // The levels of PIXELS window pixels of row y from column x on; the last column repeats.
 template <class T>
@@ -99,10 +99,10 @@ DEVICE void read_samples(const Block&, const Sample& sample, const Plane* planes
     for (int k = 1; k < 3; ++k) repeat_last_row(planes[k], (height + 1) / 2);
 }
 
-// Transforms, quantises and inverts all blocks of a plane.
+// Transforms, quantizes and inverts all blocks of a plane.
 DEVICE void code_plane(const float* steps, uint8* samples, int rows, int columns) {
 #if defined(__SSE2__)
-    const QuantiserSteps quantiser = make_quantiser_steps(steps);
+    const QuantizerSteps quantizer = make_quantizer_steps(steps);
     const int across = columns / 8, count = rows / 8 * across;
     for (int i = 0; i < count; i += BLOCKS) {
         uint8* blocks[BLOCKS];
@@ -116,7 +116,7 @@ DEVICE void code_plane(const float* steps, uint8* samples, int rows, int columns
         forward_dct<false>(d);
         transpose(d);
         forward_dct<true>(d);
-        for (int k = 0; k < 8; ++k) d[k] = quantise(d[k], quantiser, k);
+        for (int k = 0; k < 8; ++k) d[k] = quantize(d[k], quantizer, k);
         inverse_dct<true>(d);
         transpose(d);
         inverse_dct<false>(d);

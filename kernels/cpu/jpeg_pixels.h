@@ -3,7 +3,7 @@
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py.
 #pragma once
-#include "core/store.h"
+#include "cpu/store.h"
 #ifdef CUAUG_BLOCK_THREADS
 #include "cuda/jpeg_blocks.h"
 #else
@@ -100,7 +100,7 @@ DEVICE void to_values(const uint8 (*levels)[PIXELS], float level, PixelBlock& v)
         for (int p = 0; p < PIXELS; p += LANES) store(&v[c][p], level * load_floats(levels[c] + p));
 }
 
-// Stores a pixel block as uint8 directly, if nothing but rounding remains and the pixels are neighbours from left to
+// Stores a pixel block as uint8 directly, if nothing but rounding remains and the pixels are neighbors from left to
 // right. Returns whether it did.
 DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels) {
     if (sample.level != 1.0f || !only_rounds(sample)) return false;
@@ -109,14 +109,14 @@ DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x
     uint8 levels[3][PIXELS], packed[3 * PIXELS];
     PixelBlock v;
     decode_row(sample, planes, at.row - sample.y.inner_low, at.left - sample.x.inner_low, levels);
-    uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
+    uint8* const target = reinterpret_cast<uint8*>(sample.target.address) + 3 * (int64(y) * sample.x.out + x);
     to_values(levels, 1.0f, v);
     store_packed(v, pixels == PIXELS ? target : packed);
     if (pixels < PIXELS) memcpy(target, packed, 3 * size_t(pixels));
     return true;
 }
 
-// v = the pixels of a block, if they are neighbours in the window. Returns whether it did.
+// v = the pixels of a block, if they are neighbors in the window. Returns whether it did.
 DEVICE bool decode_block(const Sample& sample, const Plane* planes, const SourcePixels& at, PixelBlock& v) {
     if (at.row == FILL_AFTER || !at.contiguous) return false;
     uint8 levels[3][PIXELS];

@@ -3,7 +3,7 @@
 // Reference: sorting network of seven values: Knuth, The Art of Computer Programming 3, 5.3.4.
 // Tests:    tests/properties/test_filters.py, tests/properties/test_medians.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/median.h"
 
 constexpr int MAX_MEDIANS = 8 * PIXELS;  // pixels of a row that are computed together
 
@@ -100,7 +100,7 @@ DEVICE void sort_rows(const T* const* columns, int at, Vec<T> (&rows)[size][size
     }
 }
 
-// The sorted columns of the windows around neighbouring pixels; smallest[i] points at the i-th smallest values.
+// The sorted columns of the windows around neighboring pixels; smallest[i] points at the i-th smallest values.
 template <class T, int size>
 struct SortedColumns {
     static constexpr int count = 3 * (MAX_MEDIANS + size - 1), line = 64 / int(sizeof(T));
@@ -181,7 +181,7 @@ DEVICE void float_medians_of_row(const Sample& sample, int row, int left, int pi
 // Runs a tile of medians in source order; returns whether it is one. finish(y, x, pixels, packed values)
 template <class Finish>
 DEVICE bool median_rows(const Block& block, const Sample& sample, const Tile& tile, Finish finish) {
-    if (sample.neighbourhood != MEDIAN || !is_unflipped(sample.y) || !is_unflipped(sample.x)) return false;
+    if (sample.neighborhood != MEDIAN || !is_unflipped(sample.y) || !is_unflipped(sample.x)) return false;
     for (int i = block.thread; i < tile.rows; i += block.threads) {
         const int row = window_index(sample, sample.y, tile.y + i), left = window_index(sample, sample.x, tile.x);
         // Half as many at once: stores of finished pixels overlap the next medians.
@@ -210,6 +210,6 @@ DEVICE void median_block(const Sample& sample, const SourcePixels& at, PixelBloc
     for (int p = 0; p < PIXELS; ++p) {
         const bool filled = at.row == FILL_AFTER || at.column[p] == FILL_AFTER;
         if (!filled) medians_of_row(sample, at.row, at.column[p], 1, medians);
-        for (int c = 0; c < 3; ++c) v[c][p] = filled ? sample.fill_after[c] : float(medians[c]);
+        for (int c = 0; c < 3; ++c) v[c][p] = filled ? sample.after.fill[c] : float(medians[c]);
     }
 }

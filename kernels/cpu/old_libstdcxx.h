@@ -2,7 +2,7 @@
 //           a library that a newer GCC compiles also loads on older systems.
 // Threads:  any.
 // Reference: GCC's libstdc++, bits/functexcept.h.
-// Tests:    tests/test_packaging.py: its symbol versions are checked.
+// Tests:    tests/project/test_packaging.py: its symbol versions are checked.
 #pragma once
 #include <new>
 

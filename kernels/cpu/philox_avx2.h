@@ -3,7 +3,9 @@
 // Reference: core/philox.h.
 // Tests:    tests/properties/test_noise.py.
 #pragma once
-#include "core/simd.h"
+#include "core/philox.h"
+
+#if defined(__AVX2__)
 
 struct Products {
     __m256i high, low;
@@ -49,3 +51,5 @@ DEVICE void philox_block(uint32 key0, uint32 key1, int x, int dx, int y, int dy,
         }
     }
 }
+
+#endif

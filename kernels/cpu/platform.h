@@ -102,7 +102,7 @@ DEVICE float bits_to_float(uint32 bits) {
     return value;
 }
 
-// Rounds to nearest even. Selects instead of branches, so that loops vectorise.
+// Rounds to nearest even. Selects instead of branches, so that loops vectorize.
 DEVICE uint16 half_bits(float value) {
     const uint32 bits = float_bits(value), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
     // Normal results: rebias the exponent by 112, round the 13 dropped bits, and let a carry run into the exponent.

@@ -1,10 +1,10 @@
-// Computes: the CPU half of core/resample.h: source rows summed into lines, lines summed into pixels.
-//           The values of ROWS rows lie together in lines: lines[ROWS * (3 * i + c) + row].
+// Computes: the CPU half of core/resample.h: source rows summed into lines, lines summed into pixels. The values of
+//           ROWS rows lie together in lines: lines[ROWS * (3 * i + c) + row].
 // Threads:  one thread per tile: vectors of values, then PIXELS pixels of ROWS rows.
 // Reference: core/resample.h.
 // Tests:    tests/properties/test_sampling.py.
 #pragma once
-#include "core/sampling.h"
+#include "core/resample.h"
 
 // Sums of 1 ... 6 terms are unrolled: template parameter `known` tries each count, then UNKNOWN.
 constexpr int UNKNOWN = 7;
@@ -24,7 +24,7 @@ DEVICE void sum_row(const Sample& sample, Span rows, const float* weights, bool 
     for (int k = 0; k < count; ++k) {
         const int y = terms < UNKNOWN
                           ? rows.first + k
-                          : border_index(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
+                          : border_index(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.before.border);
         if (terms == UNKNOWN && y == -1) {
             for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], fill_block + g * LANES);
             continue;
@@ -66,7 +66,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     constexpr int wide = LANES * GROUPS;
     float fills[wide + 3];  // a row of a constant border, from any channel on
     if (!inside)
-        for (int i = 0; i < wide + 3; ++i) fills[i] = sample.fill_before[i % 3];
+        for (int i = 0; i < wide + 3; ++i) fills[i] = sample.before.fill[i % 3];
     int j = block.thread * wide;
     for (; j + wide <= n; j += block.threads * wide)
         sum_row_group<T, GROUPS>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
@@ -85,7 +85,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     int filled = end;  // the last computed column of a constant border
     for (int i = block.thread; i < columns.count - (high - low); i += block.threads) {
         const int x = begin + i < low ? begin + i : begin + i + (high - low);
-        const int index = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
+        const int index = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.before.border);
         const int copy_from = index == -1 ? filled : index;
         const bool computed = index == -1 ? filled < end : index >= low && index < high;
         if (computed && block.threads == 1)  // otherwise another thread may be writing it
@@ -97,7 +97,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     }
 }
 
-// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at column `begin`; the fill colour for
+// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at column `begin`; the fill color for
 // an empty span. All other spans have `count` terms.
 template <int terms = 1>
 DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
@@ -108,7 +108,7 @@ DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weig
     for (int p = 0; p < pixels; ++p, weights += sample.x.taps) {
         if (spans[p].count == 0) {
             for (int c = 0; c < 3; ++c)
-                for (int row = 0; row < ROWS; ++row) out[p][c][row] = sample.fill_after[c];
+                for (int row = 0; row < ROWS; ++row) out[p][c][row] = sample.after.fill[c];
             continue;
         }
         const float* const values = lines + ROWS * 3 * int64(spans[p].first - begin);

@@ -5,16 +5,16 @@
 #pragma once
 #include "cpu/simd.h"
 
-// out = `count` pixels of one colour.
+// out = `count` pixels of one color.
 DEVICE void repeat(const uint8* rgb, int count, uint8* out) {
-    const uint8 colour[3] = {rgb[0], rgb[1], rgb[2]};
+    const uint8 color[3] = {rgb[0], rgb[1], rgb[2]};
     const int64 total = 3 * int64(count);
-    if (colour[0] == colour[1] && colour[1] == colour[2]) {
-        memset(out, colour[0], size_t(total));
+    if (color[0] == color[1] && color[1] == color[2]) {
+        memset(out, color[0], size_t(total));
         return;
     }
     for (int64 done = 0; done < total; done = done > 0 ? 2 * done : 3)
-        memcpy(out + done, done > 0 ? out : colour, size_t(done == 0 ? 3 : done < total - done ? done : total - done));
+        memcpy(out + done, done > 0 ? out : color, size_t(done == 0 ? 3 : done < total - done ? done : total - done));
 }
 
 #if defined(__AVX2__)

@@ -20,7 +20,18 @@
 
 namespace CUAUG_ISA {
 
+// Overloads for vectors, which the templates of core/ must find.
+#include "cpu/bilinear_gather.h"
+#include "cpu/dct_simd.h"
+#include "cpu/philox_avx2.h"
+
 #include "core/augment.h"
+#include "cpu/clahe.h"
+#include "cpu/fast_paths.h"
+#include "cpu/jpeg_pixels.h"
+#include "cpu/median.h"
+#include "cpu/resample.h"
+#include "cpu/store.h"
 #include "cpu/yuv_rows.h"
 
 namespace {
@@ -112,9 +123,9 @@ constexpr int64 MAX_CACHED_BYTES = 16 << 20, CACHE_LINE = 64;
 
 // Whole cache lines only: a line written in parts, some of them streamed, takes far longer.
 bool streaming_stores(const Sample& sample, int64 samples) {
-    const int bytes = sample.target_type == UINT8 ? 1 : sample.target_type == FLOAT32 ? 4 : 2;
-    const int64 row = int64(sample.x.out) * bytes * (sample.target_layout == HWC ? sample.target_channels : 1);
-    const int64 planes = sample.target_layout == HWC ? 1 : sample.target_channels;
+    const int bytes = sample.target.type == UINT8 ? 1 : sample.target.type == FLOAT32 ? 4 : 2;
+    const int64 row = int64(sample.x.out) * bytes * (sample.target.layout == HWC ? sample.target.channels : 1);
+    const int64 planes = sample.target.layout == HWC ? 1 : sample.target.channels;
     return row % CACHE_LINE == 0 && samples * planes * sample.y.out * row > MAX_CACHED_BYTES;
 }
 
@@ -128,26 +139,19 @@ void interleave_values(const void* planes, int64_t plane_bytes, int64_t pixels, 
     for (int64_t i = 0; i < pixels; ++i) to[3 * i] = red[i], to[3 * i + 1] = green[i], to[3 * i + 2] = blue[i];
 }
 
-// The image that a pass leaves for the next one.
-struct PassOutput {
-    uint64 address;
-    int64 pitch;
-    int type;
-};
-
-// Chooses the output of a pass and sets its target. Levels stay bytes; if they lie in the source as they are, there is
-// no target. The address is 0 if memory ran out.
-PassOutput choose_output(Sample& sample, Buffer& buffer, int64_t max_floats) {
+// Chooses the output of a pass, the next one's source, and sets its target. Levels stay bytes; if they lie in the source
+// as they are, there is no target. The address is 0 if memory ran out.
+Source choose_output(Sample& sample, Buffer& buffer, int64_t max_floats) {
     const bool levels = keeps_uint8(sample);
-    sample.target = 0;
-    sample.target_type = levels ? UINT8 : FLOAT32;
+    sample.target.address = 0;
+    sample.target.type = levels ? UINT8 : FLOAT32;
     if (levels)
         if (const uint8* in_source = copied_source(sample))
-            return {uint64(reinterpret_cast<uintptr_t>(in_source)), sample.pitch, UINT8};
+            return {uint64(reinterpret_cast<uintptr_t>(in_source)), sample.source.pitch};
     const size_t pixels = size_t(sample.y.out) * sample.x.out, bytes = 3 * pixels * (levels ? 1 : sizeof(float));
     if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float), max_floats))
-        sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
-    return {sample.target, int64(bytes) / (sample.transposed ? sample.x.out : sample.y.out), sample.target_type};
+        sample.target.address = uint64(reinterpret_cast<uintptr_t>(buffer.data));
+    return {sample.target.address, int64(bytes) / (sample.transposed ? sample.x.out : sample.y.out)};
 }
 
 }  // namespace
@@ -161,24 +165,26 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
     for (int pass = 0; pass < passes; ++pass) max_words = max(max_words, measured_words(first[pass * samples]));
     if (!statistics && !counted.hold(4 * size_t(max_words), max_floats)) return 1;
     int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
-    PassOutput source = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, first->source_type};
+    Source source = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch};
+    int type = first->source_type;
     int unused = 0;  // the intermediate image that no pass reads
     for (int pass = 0; pass < passes; ++pass) {
         Sample sample = first[pass * samples];
         const bool is_last = pass + 1 == passes || !first[(pass + 1) * samples].active;
-        sample.source = source.address, sample.pitch = source.pitch, sample.source_type = source.type;
+        sample.source = source, sample.source_type = type;
         if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
         if (is_last) {
-            sample.target = uint64(reinterpret_cast<uintptr_t>(target));
-            sample.streaming_stores = streaming_stores(sample, samples);
+            sample.target.address = uint64(reinterpret_cast<uintptr_t>(target));
+            sample.target.streaming_stores = streaming_stores(sample, samples);
         } else {
             source = choose_output(sample, intermediate[unused], max_floats);
+            type = sample.target.type;
             if (source.address == 0) return 1;
-            if (sample.target == source.address) unused = 1 - unused;
+            if (sample.target.address == source.address) unused = 1 - unused;
         }
         if (!statistics) {  // statistics alternate: those before the last pass are free
-            sample.measure_at = pass % 2 * max_words, sample.measured_at = (pass + 1) % 2 * max_words;
-            if (sample.measure) memset(memory + sample.measure_at, 0, sizeof(int64) * measured_words(sample));
+            sample.measure.at = pass % 2 * max_words, sample.measured.at = (pass + 1) % 2 * max_words;
+            if (sample.measure.kind) memset(memory + sample.measure.at, 0, sizeof(int64) * measured_words(sample));
         }
         const int rows = tile_rows > 0 ? tile_rows : sample.y.out;
         const int columns = tile_columns > 0 ? tile_columns : sample.x.out;
@@ -192,7 +198,7 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
 
 void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
           int64_t count, double low, double span, double* out) {
-    constexpr int GROUP = 16;  // samples whose counters the compiler vectorises
+    constexpr int GROUP = 16;  // samples whose counters the compiler vectorizes
     for (int64_t begin = 0; begin < n; begin += GROUP) {
         const int group = int(n - begin < GROUP ? n - begin : GROUP);
         uint32 index_low[GROUP] = {}, index_high[GROUP] = {}, words[4][GROUP];
@@ -228,11 +234,6 @@ void convert_yuv_images(const void* images, int64_t count) {
             convert_yuv<uint8>(frames[i]);
         else
             convert_yuv<uint16>(frames[i]);
-}
-
-void sizes(int64_t* out) {
-    const int64_t bytes[] = {sizeof(Sample), sizeof(Axis), sizeof(Op)};
-    memcpy(out, bytes, sizeof bytes);
 }
 
 }  // namespace CUAUG_ISA

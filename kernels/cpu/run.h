@@ -20,7 +20,6 @@ struct Image {
               int64_t count, double low, double span, double* out);                                                   \
     void interleave(const void* planes, int64_t plane_bytes, int64_t pixels, int bytes, void* out);                   \
     void convert_yuv_images(const void* images, int64_t count);                                                       \
-    void sizes(int64_t* out);                                                                                         \
     }
 CUAUG_DECLARE(baseline)
 CUAUG_DECLARE(avx2)

@@ -1,7 +1,7 @@
-// Computes: the CPU half of core/simd.h: vectors of floats, integers and bytes. cpu/deinterleave.h adds packed pixels.
+// Computes: the CPU half of simd.h: vectors of floats, integers and bytes. cpu/deinterleave.h adds packed pixels.
 // Threads:  none: each function acts on one vector.
-// Reference: GCC vector extensions; Intel Intrinsics Guide. A minimum or maximum of a NaN gives the second argument, as
-//           in platform.h.
+// Reference: GCC vector extensions; Intel Intrinsics Guide. A minimum or maximum of a NaN gives the second argument,
+//           as in platform.h.
 // Tests:    tests/properties compares the instruction sets bit by bit; tests/kernels/test_portable.py the code without.
 #pragma once
 #include "platform.h"

@@ -6,7 +6,7 @@
 // Tests:    tests/properties/test_filters.py, which also compares it with those two.
 #pragma once
 #include "core/stencil.h"
-#include "core/store.h"
+#include "cpu/store.h"
 
 constexpr int MAX_COLUMNS = 8 * PIXELS;                          // pixels of an output row that are computed together
 constexpr int MAX_LINES = 32, MAX_WEIGHTS = 64;                  // rows, columns and weights of the largest filter
@@ -15,14 +15,14 @@ constexpr int LINE = 3 * (MAX_COLUMNS + MAX_LINES) + 2 * LANES;  // values of a 
 // The source span that the filter reads for output index 0 of an axis.
 DEVICE Span filter_span_of(const Sample& sample, const Axis& axis) {
     const int around = filter_radius(sample, axis);
-    return sample.neighbourhood == SEPARABLE ? Span{axis.low + axis.start, axis.taps}
-                                             : Span{axis.origin + axis.start - around, 2 * around + 1};
+    return sample.neighborhood == SEPARABLE ? Span{axis.low + axis.start, axis.taps}
+                                            : Span{axis.origin + axis.start - around, 2 * around + 1};
 }
 
 // out = `pixels` pixels of source row y from column x on, inside or on the border.
 template <class T>
 DEVICE void load_line(const Sample& sample, int y, int x, int pixels, float* out) {
-    const int row = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.border_before), last = x + pixels;
+    const int row = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.before.border), last = x + pixels;
     const int begin = row == -1 ? last : min(max(x, sample.x.inner_low), last);
     const int end = max(begin, min(last, sample.x.inner_high));
     for (int i = 0; i < 3 * (begin - x); ++i) out[i] = load_bordered<T>(sample, y, x + i / 3, i % 3);
@@ -71,7 +71,7 @@ DEVICE void sum_lines(const Sum& sum, int n, float* out) {
 template <class T, class Finish>
 DEVICE void slide_down(const Sample& sample, const float* weights, const Tile& tile, int x, int pixels, Finish finish) {
     const Span rows = filter_span_of(sample, sample.y), columns = filter_span_of(sample, sample.x);
-    const bool separable = sample.neighbourhood == SEPARABLE;
+    const bool separable = sample.neighborhood == SEPARABLE;
     const int count = separable ? rows.count : sample.extent, down = rows.count / 2, across = columns.count / 2;
     const int wide = pixels + columns.count - 1;
     int row_of_tap[MAX_WEIGHTS], shift_of_tap[MAX_WEIGHTS];
@@ -109,8 +109,8 @@ DEVICE void slide_down(const Sample& sample, const float* weights, const Tile& t
 template <class Finish>
 DEVICE bool run_sliding_window(const Block& block, const Sample& sample, const float* tables, const Tile& tile,
                                Finish finish) {
-    const bool separable = sample.neighbourhood == SEPARABLE;
-    if (!separable && sample.neighbourhood != STENCIL) return false;
+    const bool separable = sample.neighborhood == SEPARABLE;
+    if (!separable && sample.neighborhood != STENCIL) return false;
     if (!is_unflipped(sample.y) || !is_unflipped(sample.x)) return false;
     if (filter_span_of(sample, sample.y).count > MAX_LINES || filter_span_of(sample, sample.x).count > MAX_LINES ||
         (!separable && sample.extent > MAX_WEIGHTS))

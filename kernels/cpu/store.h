@@ -3,7 +3,7 @@
 // Reference: Intel Intrinsics Guide, _mm_stream_si128.
 // Tests:    tests/properties/test_store.py.
 #pragma once
-#include "core/point_operations.h"
+#include "core/store.h"
 
 // PIXELS values of one channel.
 DEVICE void store_plane(const float* values, uint8* target) { to_bytes(values, target); }
@@ -64,23 +64,23 @@ DEVICE void stream_packed(const PixelBlock& v, Out* target) {
 // Stores a whole block at pixel `at` with streaming stores, if the sample asks for them. Returns whether it did.
 template <class Out>
 DEVICE bool stream_block(const Sample& sample, const PixelBlock& v, Out* target, int64 plane, int64 at) {
-    if (!sample.streaming_stores) return false;
-    if (sample.target_layout == HWC && sample.target_channels != 3) return false;
-    if (sample.target_layout == HWC)
+    if (!sample.target.streaming_stores) return false;
+    if (sample.target.layout == HWC && sample.target.channels != 3) return false;
+    if (sample.target.layout == HWC)
         stream_packed(v, target + at * 3);
     else
-        for (int c = 0; c < sample.target_channels; ++c) stream_plane(v[c], target + c * plane + at);
+        for (int c = 0; c < sample.target.channels; ++c) stream_plane(v[c], target + c * plane + at);
     return true;
 }
 
 template <class Out>
 DEVICE void store_as(const Sample& sample, const PixelBlock& v, int y, int x, int count) {
-    Out* target = reinterpret_cast<Out*>(sample.target);
+    Out* target = reinterpret_cast<Out*>(sample.target.address);
     const int64 plane = int64(sample.y.out) * sample.x.out;
-    const int channels = sample.target_channels;
+    const int channels = sample.target.channels;
     if (sample.transposed) {
         const int64 width = sample.y.out, at = int64(x) * width + y;
-        const bool planar = sample.target_layout == CHW;
+        const bool planar = sample.target.layout == CHW;
         for (int c = 0; c < channels; ++c)
             for (int p = 0; p < count; ++p) {
                 const int64 pixel = at + p * width;
@@ -90,9 +90,9 @@ DEVICE void store_as(const Sample& sample, const PixelBlock& v, int y, int x, in
     }
     const int64 at = int64(y) * sample.x.out + x;
     if (count == PIXELS && stream_block(sample, v, target, plane, at)) return;
-    if (sample.target_layout == CHW && count == PIXELS) {
+    if (sample.target.layout == CHW && count == PIXELS) {
         for (int c = 0; c < channels; ++c) store_plane(v[c], target + c * plane + at);
-    } else if (sample.target_layout == CHW) {
+    } else if (sample.target.layout == CHW) {
         for (int c = 0; c < channels; ++c)
             for (int p = 0; p < count; ++p) convert(v[c][p], target[c * plane + at + p]);
     } else if (channels == 3 && count == PIXELS) {
@@ -106,7 +106,7 @@ DEVICE void store_as(const Sample& sample, const PixelBlock& v, int y, int x, in
 }
 
 DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x, int count) {
-    switch (sample.target_type) {
+    switch (sample.target.type) {
         case UINT8: store_as<uint8>(sample, v, y, x, count); break;
         case FLOAT16: store_as<Half>(sample, v, y, x, count); break;
         case BFLOAT16: store_as<Bfloat16>(sample, v, y, x, count); break;
@@ -116,15 +116,15 @@ DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x,
 
 // Whether only rounding to packed uint8 remains after sampling.
 DEVICE bool only_rounds(const Sample& sample) {
-    return sample.target_type == UINT8 && sample.target_layout == HWC && sample.target_channels == 3 &&
-           !sample.transposed && sample.op_begin == sample.op_end && sample.measure == NOTHING &&
+    return sample.target.type == UINT8 && sample.target.layout == HWC && sample.target.channels == 3 &&
+           !sample.transposed && sample.op_begin == sample.op_end && sample.measure.kind == NOTHING &&
            (sample.clamp < 0.0f || sample.clamp >= 255.0f);
 }
 
-// Stores packed values of neighbouring pixels, if only rounding remains. Returns whether it did.
+// Stores packed values of neighboring pixels, if only rounding remains. Returns whether it did.
 DEVICE bool store_values(const Sample& sample, const float* values, int y, int x, int pixels) {
     if (!only_rounds(sample)) return false;
-    uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
+    uint8* const target = reinterpret_cast<uint8*>(sample.target.address) + 3 * (int64(y) * sample.x.out + x);
     int i = 0;
     for (; i + PIXELS <= 3 * pixels; i += PIXELS) to_bytes(values + i, target + i);
     for (; i < 3 * pixels; ++i) target[i] = to_uint8(values[i]);

@@ -4,7 +4,7 @@
 // Reference: core/point_operations.h, which gives the same bits.
 // Tests:    tests/properties/test_bytes.py.
 #pragma once
-#include "core/store.h"
+#include "cpu/store.h"
 
 // out = the pixels times a matrix, from register to register. out may be pixels.
 template <bool gray, bool has_offset>

@@ -1,12 +1,12 @@
-// Computes: passes from uint8 to uint8 whose pixels are copied (crop, flip, pad, transpose) or medians. A program that
-//           acts on each channel alone is baked into a table of 256 entries per channel, by running it on all levels;
-//           pixels then never become floats. Rectangles are filled afterwards. Other programs run on a few pixels at a
-//           time (cpu/uint8_color.h).
+// Computes: passes from uint8 to uint8 whose pixels are copied (crop, flip, pad, transpose) or medians. A program
+//           that acts on each channel alone is baked into a table of 256 entries per channel, by running it on all
+//           levels; pixels then never become floats. Rectangles are filled afterwards. Other programs run on a few
+//           pixels at a time (cpu/uint8_color.h).
 // Threads:  one thread per output row, or per band of BAND_ROWS rows of a transposed image.
 // Reference: core/augment.h, the common path, which gives the same bits.
 // Tests:    tests/properties/test_bytes.py.
 #pragma once
-#include "core/median.h"
+#include "cpu/median.h"
 #include "cpu/copy_runs.h"
 #include "cpu/rgb8_simd.h"
 #include "cpu/uint8_color.h"
@@ -63,7 +63,7 @@ DEVICE void run_on_levels(const PassContext& pass, int op, PixelBlock& v, uint8 
     for (int c = 0; c < 3; ++c) to_bytes(v[c], bytes[c]);
 }
 
-DEVICE void run_on_colour(const PassContext& pass, int op, const float* rgb, float limit, uint8* out) {
+DEVICE void run_on_color(const PassContext& pass, int op, const float* rgb, float limit, uint8* out) {
     PixelBlock v;
     uint8 bytes[3][PIXELS];
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = rgb[c];
@@ -77,12 +77,12 @@ DEVICE void bake_luts(const PassContext& pass, Program8& program) {
     program.uses_luts = uses_luts(sample, pass.ops);
     if (!program.uses_luts) {
         for (int c = 0; c < 3; ++c)
-            program.fill_after[c] = to_uint8(sample.fill_after[c]),
-            program.fill_before[c] = to_uint8(sample.fill_before[c]);
+            program.fill_after[c] = to_uint8(sample.after.fill[c]),
+            program.fill_before[c] = to_uint8(sample.before.fill[c]);
         return;
     }
-    run_on_colour(pass, sample.op_begin, sample.fill_after, sample.clamp, program.fill_after);
-    run_on_colour(pass, sample.op_begin, sample.fill_before, sample.clamp, program.fill_before);
+    run_on_color(pass, sample.op_begin, sample.after.fill, sample.clamp, program.fill_after);
+    run_on_color(pass, sample.op_begin, sample.before.fill, sample.clamp, program.fill_before);
     for (int c = 0; c < 3; ++c) program.luts.from[c] = c;
     program.luts.identity = sample.op_begin == sample.op_end && sample.clamp < 0.0f;
     if (program.luts.identity) return;
@@ -115,13 +115,13 @@ DEVICE void write_run(const PassContext& pass, const Program8& program, int y, i
                       int count, uint8* out) {
     const Sample& sample = pass.sample;
     const int distinct = step == 0 ? 1 : count, left = step < 0 ? column - (count - 1) : column;
-    const int chunk = sample.neighbourhood == MEDIAN ? MAX_MEDIANS : distinct;
+    const int chunk = sample.neighborhood == MEDIAN ? MAX_MEDIANS : distinct;
     for (int i = 0; i < distinct; i += chunk) {
         const int pixels = min(chunk, distinct - i), at = step < 0 ? distinct - i - pixels : i;
         uint8 buffer[3 * MAX_MEDIANS];
         uint8* const to = out + 3 * int64(at);
         const uint8* from = row_of<uint8>(sample, row) + 3 * int64(left + i - sample.x.held_low);
-        if (sample.neighbourhood == MEDIAN) {
+        if (sample.neighborhood == MEDIAN) {
             uint8* const medians = step < 0 || 3 * pixels < lanes_in<uint8> ? buffer : to;
             medians_of_row(sample, row, left + i, pixels, medians);
             from = medians;
@@ -133,7 +133,7 @@ DEVICE void write_run(const PassContext& pass, const Program8& program, int y, i
 }
 
 DEVICE void measure_pixels(const PassContext& pass, const uint8* pixels, int count, PartialStats& stats) {
-    if (pass.sample.measure == NOTHING || pass.sample.measure == CELL_HISTOGRAMS)
+    if (pass.sample.measure.kind == NOTHING || pass.sample.measure.kind == CELL_HISTOGRAMS)
         return;  // cells are counted after the tile
     for (int x = 0; x < count; x += PIXELS) {
         const int n = min(PIXELS, count - x);
@@ -166,7 +166,7 @@ DEVICE void write_row(const PassContext& pass, const Program8& program, const Co
 // Pixel (row, column) of the target.
 DEVICE uint8* target_pixel(const Sample& sample, int row, int column) {
     const int64 width = sample.transposed ? sample.y.out : sample.x.out;
-    return reinterpret_cast<uint8*>(sample.target) + 3 * (row * width + column);
+    return reinterpret_cast<uint8*>(sample.target.address) + 3 * (row * width + column);
 }
 
 constexpr int BAND_ROWS = 16, BAND_COLUMNS = 64;
@@ -199,31 +199,31 @@ DEVICE void fill_rectangle(const Sample& sample, const Op& op, const uint8* rgb,
 // --- passes ----------------------------------------------------------------------------------------------------------
 
 DEVICE bool copies_uint8(const Sample& sample) {
-    return sample.source_type == UINT8 && (only_copies(sample) || sample.neighbourhood == MEDIAN);
+    return sample.source_type == UINT8 && (only_copies(sample) || sample.neighborhood == MEDIAN);
 }
 
 DEVICE bool is_level(float value) { return float_bits(value) == float_bits(float(to_uint8(value))); }
 
 DEVICE bool fills_with_levels(const Sample& sample) {
     bool levels = true;
-    for (int c = 0; c < 3; ++c) levels &= is_level(sample.fill_after[c]) && is_level(sample.fill_before[c]);
+    for (int c = 0; c < 3; ++c) levels &= is_level(sample.after.fill[c]) && is_level(sample.before.fill[c]);
     return levels;
 }
 
 // Whether all values of a pass stay uint8 levels.
 DEVICE bool keeps_uint8(const Sample& sample) {
     return copies_uint8(sample) && sample.op_begin == sample.op_end &&
-           (sample.measure != CELL_HISTOGRAMS || sample.measure_scale == 1.0f) &&
+           (sample.measure.kind != CELL_HISTOGRAMS || sample.measure_scale == 1.0f) &&
            (sample.clamp < 0.0f || sample.clamp >= 255.0f) && fills_with_levels(sample);
 }
 
 DEVICE bool is_uint8_pass(const PassContext& pass, const Tile& tile) {
     const Sample& sample = pass.sample;
-    if (!copies_uint8(sample) || sample.target_type != UINT8 || sample.target_layout != HWC ||
-        sample.target_channels != 3)
+    if (!copies_uint8(sample) || sample.target.type != UINT8 || sample.target.layout != HWC ||
+        sample.target.channels != 3)
         return false;
     if (sample.op_begin == sample.op_end) return true;
-    if (sample.measure) return false;
+    if (sample.measure.kind) return false;
     if (!uses_luts(sample, pass.ops)) return fills_with_levels(sample);
     return tile.rows * int64(tile.columns) > 256;  // a smaller tile is done before its tables
 }
@@ -244,16 +244,16 @@ DEVICE bool run_uint8_path(const Block& block, const PassContext& pass, const Ti
     for_each_band([&](const Tile& band) {
         if (sample.transposed)
             write_columns(pass, program, runs, band, stats);
-        else if (sample.target != 0)
+        else if (sample.target.address != 0)
             write_row(pass, program, runs, band.y, band.x, band.columns, target_pixel(sample, band.y, band.x), stats);
         else
-            measure_pixels(pass, copied_source(sample) + band.y * sample.pitch + 3 * int64(band.x), band.columns,
+            measure_pixels(pass, copied_source(sample) + band.y * sample.source.pitch + 3 * int64(band.x), band.columns,
                            stats);
     });
     for (int i = sample.op_begin; i < sample.op_end && program.uses_luts; ++i) {
         if (pass.ops[i].code != ERASE) continue;
         uint8 rgb[3];
-        run_on_colour(pass, i + 1, pass.ops[i].a + 4, -1.0f, rgb);
+        run_on_color(pass, i + 1, pass.ops[i].a + 4, -1.0f, rgb);
         for_each_band([&](const Tile& band) { fill_rectangle(sample, pass.ops[i], rgb, band); });
     }
     return true;

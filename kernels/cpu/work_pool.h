@@ -1,6 +1,6 @@
-// Computes: which work a thread of a loader does next: an item of native work, or a task of Python's.
-//           The threads are Python's (cuaug/pipeline/thread_pool.py). They wait and work here without the GIL, and
-//           return to Python once per task and once per finished piece of native work, however many items it has.
+// Computes: which work a thread of a loader does next: an item of native work, or a task of Python's. The threads are
+//           Python's (cuaug/pipeline/thread_pool.py). They wait and work here without the GIL, and return to Python
+//           once per task and once per finished piece of native work, however many items it has.
 // Threads:  any; `Pool` locks. Work of a lower priority number comes first, then work that was added earlier.
 // Reference: none.
 // Tests:    tests/loader/test_native_work.py, also under ThreadSanitizer.

@@ -3,15 +3,14 @@
 // Reference: core/clahe.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/pixel_block.h"
-#include "core/scratch.h"
+#include "core/clahe.h"
 
 // Counts the pixels of a tile that this pass has stored. counts: [grid.rows, grid.columns, C, 256]
 DEVICE void count_cell_histograms(const Block& block, const Sample& sample, const Tile& tile, uint32* counts) {
-    const Grid& grid = sample.grid;
+    const Grid& grid = sample.measure.grid;
     const int height = sample.transposed ? sample.x.out : sample.y.out;
     const int width = sample.transposed ? sample.y.out : sample.x.out;
-    const float* stored = reinterpret_cast<const float*>(sample.target);
+    const float* stored = reinterpret_cast<const float*>(sample.target.address);
     for (int i = block.thread; i < tile.rows * tile.columns; i += block.threads) {
         const Place at = place_of(sample, tile.y + i / tile.columns, tile.x + i % tile.columns);
         const float* pixel = stored + (int64(at.y) * width + at.x) * 3;

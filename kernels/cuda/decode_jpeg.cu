@@ -1,5 +1,5 @@
-// Computes: the CUDA entry points of JPEG decoding, in the order of their launches: build_lookups, scan_jpeg,
-//           decode_jpeg, color_jpeg.
+// Computes: the CUDA entry points of JPEG decoding, in the order of their launches: build_lookups,
+//           scan_jpeg, decode_jpeg, color_jpeg.
 // Threads:  build_lookups: grid (sets of tables, TABLES_PER_SET). scan_jpeg: a block per `JpegScan`. decode_jpeg: a
 //           block per `JpegWork`. color_jpeg: a block per `JpegTile`. Their threads: jpeg_batch.h.
 // Reference: core/scan_jpeg.h, core/decode_jpeg.h, core/color_jpeg.h.

@@ -1,11 +1,10 @@
 // Computes: JPEG samples and their DCT, each step shared by the threads of a block, with barriers between the steps.
-// The
-//           CPU build with several threads per block uses this file too, so that ThreadSanitizer sees the barriers.
+//           The CPU build with several threads per block uses this file too, so that ThreadSanitizer sees the barriers.
 // Threads:  a sample, or a row or column of 8 samples, per thread.
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py, tests/kernels/test_sanitizers.py.
 #pragma once
-#include "core/jpeg_samples.h"
+#include "core/jpeg_compression.h"
 
 // rgb = the levels of the window pixel nearest to (y, x).
 template <class T>

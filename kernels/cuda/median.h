@@ -3,7 +3,7 @@
 // Reference: core/median.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/neighbourhood.h"
+#include "core/median.h"
 
 // Channel j of pixel k, by rows, of the window around a pixel. Pixels past the edge repeat.
 template <class T, int size>
@@ -26,7 +26,7 @@ DEVICE void median_of(const Sample& sample, const SourcePixels& at, PixelBlock& 
         for (int k = 0; k < count; ++k) candidates[k] = window_value<T, size>(sample, at, j, k);
         forgetful_select<count>(candidates, count,
                                 [&](int k) { return Value(window_value<T, size>(sample, at, j, k)); });
-        const float median = filled ? sample.fill_after[j] : float(candidates[1]);
+        const float median = filled ? sample.after.fill[j] : float(candidates[1]);
         UNROLL  // not v[j]: an unknown index would put v into local memory
             for (int c = 0; c < 3; ++c) v[c][0] = c == j ? median : v[c][0];
     }

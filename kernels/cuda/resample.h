@@ -1,11 +1,11 @@
-// Computes: the CUDA half of core/resample.h: source rows summed into lines, lines summed into pixels.
-//           Lines lie one after the other, each from a multiple of four floats on: lines[row][3 * i + c] is channel c
-//           of source column columns.first + i.
-// Threads:  WIDE neighbouring values of one line per thread, then one output column of ROWS rows.
+// Computes: the CUDA half of core/resample.h: source rows summed into lines, lines summed into pixels. Lines lie one
+//           after the other, each from a multiple of four floats on: lines[row][3 * i + c] is channel c of source
+//           column columns.first + i.
+// Threads:  WIDE neighboring values of one line per thread, then one output column of ROWS rows.
 // Reference: core/resample.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/sampling.h"
+#include "core/resample.h"
 
 // values of a line per thread
 constexpr int WIDE = 8;
@@ -35,12 +35,12 @@ DEVICE void sum_wide(const Sample& sample, Span rows, const float* weights, bool
     UNROLL
     for (int i = 0; i < WIDE; ++i) sums[i] = 0.0f;
     const uint8* row = reinterpret_cast<const uint8*>(row_of<T>(sample, rows.first) + at);
-    const int64 pitch = sample.pitch;
+    const int64 pitch = sample.source.pitch;
     NO_UNROLL  // else 64 registers do not suffice
         for (int k = 0; k < rows.count; ++k, row += pitch) {
         if (!inside) {
             const Axis& y = sample.y;
-            const int index = border_index(rows.first + k, y.inner_low, y.inner_high, sample.border_before);
+            const int index = border_index(rows.first + k, y.inner_low, y.inner_high, sample.before.border);
             row = reinterpret_cast<const uint8*>(row_of<T>(sample, index) + at);
         }
         float values[WIDE];
@@ -71,7 +71,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
                      bool inside, Span columns, float* lines) {
     const int begin = columns.first, end = columns.first + columns.count, pitch = line_floats(columns);
     // [low, high): columns in memory without a border. Fewer than WIDE values take the slow path too.
-    int low = inside || !is<Borders>(sample.border_before, CONSTANT) ? min(max(begin, sample.x.inner_low), end) : end;
+    int low = inside || !is<Borders>(sample.before.border, CONSTANT) ? min(max(begin, sample.x.inner_low), end) : end;
     const int high = max(low, min(end, sample.x.inner_high)), n = 3 * (high - low);
     if (n < WIDE) low = high;
     for (int j = block.thread; j < 3 * (columns.count - (high - low)); j += block.threads) {
@@ -96,7 +96,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     }
 }
 
-// v[row][c][0] = the sum over a column's span of channel c of line `row`; the fill colour for an empty span.
+// v[row][c][0] = the sum over a column's span of channel c of line `row`; the fill color for an empty span.
 DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int, const float* lines,
                         Span columns, int, PixelBlock* v) {
     const Span span = *spans;
@@ -104,7 +104,7 @@ DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* we
     const float* values = lines + 3 * (span.first - columns.first);
     UNROLL
     for (int row = 0; row < ROWS; ++row)
-        for (int c = 0; c < 3; ++c) v[row][c][0] = span.count == 0 ? sample.fill_after[c] : 0.0f;
+        for (int c = 0; c < 3; ++c) v[row][c][0] = span.count == 0 ? sample.after.fill[c] : 0.0f;
     for (int k = 0; k < span.count; ++k, values += 3) {
         const float weight = weights[k];
         UNROLL

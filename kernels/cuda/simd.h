@@ -1,4 +1,4 @@
-// Computes: the CUDA half of core/simd.h: every vector is one value.
+// Computes: the CUDA half of simd.h: every vector is one value.
 // Threads:  one pixel per thread.
 // Reference: cpu/simd.h and cpu/deinterleave.h, which compute the same bits.
 // Tests:    tests/cuda/test_kernels.py, tests/kernels/test_scratch.py.

@@ -3,19 +3,19 @@
 // Reference: core/store.h.
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
-#include "core/point_operations.h"
+#include "core/store.h"
 
 // v[row][c][0]: the pixels of output column x from row y on; at most max_rows.
 template <class Out, int max_rows>
 DEVICE void store_as(const Sample& sample, const PixelBlock* v, int y, int x, int rows) {
-    const int channels = sample.target_channels;
+    const int channels = sample.target.channels;
     const int64 height = sample.y.out, width = sample.x.out;
-    const bool planar = sample.target_layout == CHW;
-    // Bytes between neighbouring pixels, and between the channels of one.
+    const bool planar = sample.target.layout == CHW;
+    // Bytes between neighboring pixels, and between the channels of one.
     const int64 stride = int64(sizeof(Out)) * (planar ? 1 : channels);
     const int64 plane = int64(sizeof(Out)) * (planar ? height * width : 1);
     const int64 down = stride * (sample.transposed ? 1 : width), across = stride * (sample.transposed ? height : 1);
-    uint64 pixel = sample.target + uint64(y * down + x * across);
+    uint64 pixel = sample.target.address + uint64(y * down + x * across);
     UNROLL
     for (int row = 0; row < max_rows; ++row, pixel += down) {
         if (row >= rows) break;
@@ -27,7 +27,7 @@ DEVICE void store_as(const Sample& sample, const PixelBlock* v, int y, int x, in
 
 template <int max_rows>
 DEVICE void store_rows(const Sample& sample, const PixelBlock* v, int y, int x, int rows) {
-    const int type = sample.target_type;
+    const int type = sample.target.type;
     if (is<TargetTypes>(type, UINT8)) store_as<uint8, max_rows>(sample, v, y, x, rows);
     if (is<TargetTypes>(type, FLOAT16)) store_as<Half, max_rows>(sample, v, y, x, rows);
     if (is<TargetTypes>(type, BFLOAT16)) store_as<Bfloat16, max_rows>(sample, v, y, x, rows);

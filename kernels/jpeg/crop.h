@@ -1,11 +1,11 @@
-// Computes: a smaller JPEG of the MCUs around a region, without decoding. C interface of cuaug/codec/jpeg_crop.py.
-//   Restart markers: the data of a restart interval depends on nothing before it. If intervals are whole MCU rows, or
-//   equal parts of a row, the intervals of any rectangle form a JPEG.
-//   Index: an MCU depends on the previous one by DC prediction alone. The first DC differences of each MCU row of the
-//   crop are coded anew; all other bits are copied from the indexed entry points.
-// Threads: the caller's alone.
+// Computes: a smaller JPEG of the MCUs around a region, without decoding. C interface of cuaug/codec/jpeg_index.py.
+//           Restart markers: the data of a restart interval depends on nothing before it. If intervals are whole MCU
+//           rows, or equal parts of a row, the intervals of any rectangle form a JPEG.
+//           Index: an MCU depends on the previous one by DC prediction alone. The first DC differences of each MCU row
+//           of the crop are coded anew; all other bits are copied from the indexed entry points.
+// Threads:  the caller's alone.
 // Reference: ITU-T T.81, E.1.4 (restart intervals), F.1.1.5.1 (DC prediction), B.2.2 (image size in the frame header).
-// Tests: tests/codec/test_restarts.py, test_index.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_restarts.py, test_index.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include "jpeg/index.h"
 

@@ -1,8 +1,8 @@
-// Computes: pixels of stored images, or of regions of them, by nvImageCodec's CPU decoders. C interface of
-//   cuaug/codec/_nvimgcodec_c.py.
-// Threads: the caller's alone; one decoder serves one thread at a time.
+// Computes: pixels of stored images, or of regions of them, by nvImageCodec's CPU decoders. C
+//           interface of cuaug/codec/_nvimgcodec_c.py.
+// Threads:  the caller's alone; one decoder serves one thread at a time.
 // Reference: kernels/jpeg/nvimgcodec.h.
-// Tests: tests/codec/test_nvimgcodec_c.py, test_regions.py; under sanitizers: tests/codec/sanitized_decoding.py.
+// Tests:    tests/codec/test_nvimgcodec_c.py, test_regions.py; under sanitizers: tests/sanitize/sanitized_decoding.py.
 #pragma once
 #include <unistd.h>
 

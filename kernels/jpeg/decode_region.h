@@ -1,9 +1,9 @@
 // Computes: a region of an encoded image as displayed: which part of the stored image to decode, whether to crop the
-//           JPEG first, and the EXIF orientation of the pixels. C interface of cuaug/codec/cpu.py.
+//           JPEG first, and the EXIF orientation of the pixels. C interface of cuaug/codec/cpu_decoder.py.
 // Threads:  the caller's alone; one decoder serves one thread at a time.
 // Reference: tests/codec/test_regions.py slices the whole image; EXIF 2.3, 4.6.4, tag 274.
 // Tests:    tests/codec/test_regions.py, test_exif.py, test_index.py; under sanitizers:
-// tests/codec/sanitized_decoding.py.
+//           tests/sanitize/sanitized_decoding.py.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ constexpr int64_t MIN_CROP_SIDE = 8;
 // Bytes of a JPEG that a crop by the index must leave out to pay for its checksum and its copy.
 constexpr int64_t MIN_BYTES_SAVED = 8192;
 // Pixels by which a JPEG crop may extend beyond its region on each side: the distance of entry points plus the
-// neighbours that chroma smoothing reads.
+// neighbors that chroma smoothing reads.
 constexpr int64_t CROP_MARGIN = 80;
 
 // A row of int64 that Python fills in. Sizes and regions are in pixels, as displayed.

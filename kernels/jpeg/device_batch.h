@@ -1,8 +1,8 @@
 // Computes: what a GPU decodes of a batch's JPEGs, in one block of memory. C interface of cuaug/codec/device_jpegs.py.
-//   Many threads add images; then one thread plans and finishes the batch.
-// Threads: `add` may run for different images at once; its memory is reserved by an atomic counter.
+//           Many threads add images; then one thread plans and finishes the batch.
+// Threads:  `add` may run for different images at once; its memory is reserved by an atomic counter.
 // Reference: jpeg/device_jpeg.h.
-// Tests: tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
+// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
 #pragma once
 #include <atomic>
 #include <memory>

@@ -1,8 +1,8 @@
 // Computes: what a GPU decodes of a JPEG: the tables of jpeg_batch.h, and the segments that a region needs: between
-//   entry points, between restart markers, or those that the GPU finds.
-// Threads: the caller's alone.
+//           entry points, between restart markers, or those that the GPU finds.
+// Threads:  the caller's alone.
 // Reference: jpeg_batch.h; libjpeg's rules for upsampling (jdsample.c) and colors (jdapimin.c).
-// Tests: tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
+// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
 #pragma once
 #include <vector>
 

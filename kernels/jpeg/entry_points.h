@@ -1,9 +1,9 @@
 // Computes: entry points into the entropy-coded data of a JPEG without restart markers: bit offset and DC coefficients
-// at the start of each MCU row, and along it. jpeg/crop.h crops by them. Finding one entry point takes a pass over all
-//   codes before it, so one pass records all of a file.
-// Threads: the caller's alone.
+//           at the start of each MCU row, and along it. jpeg/crop.h crops by them. Finding one entry point takes a pass
+//           over all codes before it, so one pass records all of a file.
+// Threads:  the caller's alone.
 // Reference: ITU-T T.81, F.1.1.5.1 (DC prediction).
-// Tests: tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include <algorithm>
 #include <vector>

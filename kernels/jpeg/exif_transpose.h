@@ -1,6 +1,8 @@
-// Computes: the displayed image [h, w, 3] of a stored image, by its EXIF orientation. C interface of
-// cuaug/codec/exif.py. Threads: the caller's alone. Reference: EXIF 2.3, 4.6.4, tag 274; PIL.ImageOps.exif_transpose.
-// Tests: tests/codec/test_exif.py.
+// Computes: the displayed image [h, w, 3] of a stored image, by its EXIF orientation. C
+//           interface of cuaug/codec/sniff.py.
+// Threads:  the caller's alone.
+// Reference: EXIF 2.3, 4.6.4, tag 274; PIL.ImageOps.exif_transpose.
+// Tests:    tests/codec/test_exif.py.
 #pragma once
 #include <cstdint>
 #include <cstring>

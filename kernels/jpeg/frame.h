@@ -1,9 +1,9 @@
-// Computes: the layout of a JPEG with one scan: its tables, MCUs and entropy-coded data, for jpeg/crop.h and
-//   jpeg/device_batch.h.
-// Threads: the caller's alone.
-// Reference: ITU-T T.81, B.2.2 (frame header), B.2.3 (scan header), B.2.4.1 (DQT), B.2.4.2 (DHT), B.2.4.4 (DRI), A.2
-//   (MCUs).
-// Tests: tests/codec/test_index.py, test_restarts.py; under sanitizers: test_jpeg_sanitized.py.
+// Computes: the layout of a JPEG with one scan: its tables, MCUs and entropy-coded data, for
+//           jpeg/crop.h and jpeg/device_batch.h.
+// Threads:  the caller's alone.
+// Reference: ITU-T T.81, B.2.2 (frame header), B.2.3 (scan header), B.2.4.1 (DQT), B.2.4.2 (DHT), B.2.4.4
+//           (DRI), A.2 (MCUs).
+// Tests:    tests/codec/test_index.py, test_restarts.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include "jpeg/headers.h"
 

@@ -1,8 +1,8 @@
 // Computes: size, components, EXIF orientation and restart interval of JPEGs, from their markers, and whether these are
-//   well-formed up to the last. C interface of cuaug/codec/sniff.py. No byte outside of a file is read.
-// Threads: the caller's alone; one call reads many files without the GIL.
+//           well-formed up to the last. C interface of cuaug/codec/sniff.py. No byte outside of a file is read.
+// Threads:  the caller's alone; one call reads many files without the GIL.
 // Reference: ITU-T T.81, annex B (markers: Table B.1); EXIF 2.3, 4.6.4, tag 274; TIFF 6.0, section 2.
-// Tests: tests/codec/test_jpeg_headers.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_jpeg_headers.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -104,7 +104,7 @@ int64_t find_scan_end(const unsigned char* data, int64_t size, int64_t at) {
 }
 
 // Coefficients that the scans of a progressive JPEG code exactly (G.1.1). libjpeg smooths the blocks of the others with
-// their neighbours, which differ at the edges of a region.
+// their neighbors, which differ at the edges of a region.
 struct ProgressiveScans {
     int components = 0;  // 0 in a sequential frame
     unsigned char ids[4];

@@ -1,11 +1,11 @@
-// Computes: block boundaries in entropy-coded data, by skipping Huffman codes instead of decoding them; bit copies.
-//   AC coefficients need only the lengths of their codes: one look-up of the next 12 bits usually skips two symbols
-//   with their values. It takes half the time that libjpeg-turbo takes to skip pixels. DC coefficients are coded as
-//   differences, so their values are summed. Data that no encoder writes ends the skipping; nothing is read or written
-//   out of bounds.
-// Threads: the caller's alone.
+// Computes: block boundaries in entropy-coded data, by skipping Huffman codes instead of decoding them; bit copies. AC
+//           coefficients need only the lengths of their codes: one look-up of the next 12 bits usually skips two
+//           symbols with their values. It takes half the time that libjpeg-turbo takes to skip pixels. DC coefficients
+//           are coded as differences, so their values are summed. Data that no encoder writes ends the skipping;
+//           nothing is read or written out of bounds.
+// Threads:  the caller's alone.
 // Reference: ITU-T T.81, annex C (Huffman tables), F.1.2 and F.2.2 (Huffman coding of sequential DCT).
-// Tests: tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -1,8 +1,8 @@
-// Computes: the index of many JPEGs: entry points of each (jpeg/entry_points.h), in a file (jpeg/index_file.h).
-//   The first process that needs an image's entry points makes them. C interface of cuaug/codec/jpeg_crop.py.
-// Threads: many may share a `JpegIndex`; a mutex guards it.
+// Computes: the index of many JPEGs: entry points of each (jpeg/entry_points.h), in a file (jpeg/index_file.h). The
+//           first process that needs an image's entry points makes them. C interface of cuaug/codec/jpeg_index.py.
+// Threads:  many may share a `JpegIndex`; a mutex guards it.
 // Reference: none.
-// Tests: tests/codec/test_index.py, test_index_file.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index.py, test_index_file.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include <exception>
 #include <mutex>

@@ -1,10 +1,11 @@
-// Computes: the file of a JPEG index, an append-only log that processes share: a header, then one record per image.
-//   A record is written under flock and read without it. Checksums tell what is complete: a torn record at the end, as
-//   a killed process leaves it, is cut off by the next writer. All access is by pread and pwrite, so that a truncated
-//   file or a failing disk is a miss; a memory map would end the process (SIGBUS).
-// Threads: the caller holds a lock, except for `load`.
+// Computes: the file of a JPEG index, an append-only log that processes share: a header, then one record per image. A
+//           record is written under flock and read without it. Checksums tell what is complete: a torn record at the
+//           end, as a killed process leaves it, is cut off by the next writer. All access is by pread and pwrite, so
+//           that a truncated file or a failing disk is a miss; a memory map would end the process (SIGBUS).
+// Threads:  the caller holds a lock, except for `load`.
 // Reference: the checksum folds 128-bit products, as wyhash does.
-// Tests: tests/codec/test_index_file.py, tests/loader/test_kept_index.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index_file.py, tests/loader/test_kept_index.py; under sanitizers:
+//           tests/codec/test_jpeg_sanitized.py.
 #pragma once
 #include <sys/file.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // Computes: declarations of nvImageCodec's C interface, as far as decoding on the CPU needs them.
-// Threads: none.
+// Threads:  none.
 // Reference: nvimgcodec.h of nvImageCodec 0.9; structures, fields and constants have its names, without the prefix.
-// Tests: tests/codec/test_layouts.py compares every size, offset and signature with that header.
+// Tests:    tests/codec/test_layouts.py compares every size, offset and signature with that header.
 #pragma once
 #include <cstddef>
 #include <cstdint>

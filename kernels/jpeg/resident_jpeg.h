@@ -1,8 +1,8 @@
 // Computes: what stays of a JPEG whose entropy-coded data and segments lie in device memory, and which of its segments
-//   a region needs. A batch of such images takes no data from the CPU.
-// Threads: the caller's alone.
+//           a region needs. A batch of such images takes no data from the CPU.
+// Threads:  the caller's alone.
 // Reference: jpeg/device_jpeg.h.
-// Tests: tests/kernels/test_resident_jpegs.py.
+// Tests:    tests/dry_run/test_device_cache.py.
 #pragma once
 #include "jpeg/device_jpeg.h"
 

@@ -1,9 +1,9 @@
-// Computes: the plan builder's inner loops, called from cuaug/plan/pass_table.py and geometry.py.
-//   Functions that change a plan take the samples `indices` [n], ascending (null: the first n), and return the passes
-//   started, NEEDS_ROOM or UNFIT (planner/plan_builder.h).
-// Threads: the caller's alone.
+// Computes: the plan builder's inner loops, called from cuaug/plan/pass_table.py and geometry.py. Functions that change
+//           a plan take the samples `indices` [n], ascending (null: the first n), and return the passes started,
+//           NEEDS_ROOM or UNFIT (planner/plan_builder.h).
+// Threads:  the caller's alone.
 // Reference: planner/plan_builder.h, planner/geometry.h.
-// Tests: tests/transforms, tests/properties, tests/kernels/test_layout.py.
+// Tests:    tests/transforms, tests/properties, tests/kernels/test_layout.py.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -24,8 +24,6 @@ using std::memset;
 }  // namespace
 
 extern "C" {
-
-EXPORT int64_t cuaug_pass_table_size() { return sizeof(PassTable); }
 
 // size [2, samples]: height, width of the sources.
 EXPORT void cuaug_begin(PassTable* plan, const int64_t* size, int32_t source_type) {

@@ -86,9 +86,9 @@ inline void resize(Axis& axis, int64 size) {
     show_whole(axis, size);
 }
 
-// The pixel under the new centre, for a row of NEAREST, which takes the pixel under the new pixel's first corner.
-// A centre between two pixels takes the second one, however the scale is rounded.
-inline void take_centre(Axis& axis) { axis.offset = (0.5 + 1e-9) * axis.scale; }
+// The pixel under the new center, for a row of NEAREST, which takes the pixel under the new pixel's first corner.
+// A center between two pixels takes the second one, however the scale is rounded.
+inline void take_center(Axis& axis) { axis.offset = (0.5 + 1e-9) * axis.scale; }
 
 // A later resize of the same kind: one interpolation by the product of the scales, in the same window.
 inline void compose_resize(Axis& axis, int64 size) {
@@ -133,8 +133,8 @@ inline void set_kernel_matrices(Sample& row, int64 height, int64 width) {
     double m[9];
     const double divisor = row.matrix[6] == 0.0 && row.matrix[7] == 0.0 && row.matrix[8] != 0.0 ? row.matrix[8] : 1.0;
     for (int k = 0; k < 9; ++k) m[k] = row.matrix[k] / divisor;
-    for (double* to : {m, m + 3, m + 6}) to[2] += 0.5 * (to[0] + to[1]);  // from a pixel's index to its centre
-    // Interpolation looks for the pixel whose centre is the last one before the point.
+    for (double* to : {m, m + 3, m + 6}) to[2] += 0.5 * (to[0] + to[1]);  // from a pixel's index to its center
+    // Interpolation looks for the pixel whose center is the last one before the point.
     if (row.filter != NEAREST)
         for (int k = 0; k < 6; ++k) m[k] -= 0.5 * m[6 + k % 3];
     const auto bound = [&](const double* to) {
@@ -158,20 +158,20 @@ inline int taps(const Axis& axis, const Sample& sample) {
 
 // The inner source indices that the output can read, at least one: the region to decode.
 inline Range region(const Axis& axis, const Sample& sample) {
-    const bool sampled = sample.neighbourhood == NONE;
+    const bool sampled = sample.neighborhood == NONE;
     const Range visible(axis);
-    const bool reflects = shows_border(axis) && sample.border_after >= REFLECT;
+    const bool reflects = shows_border(axis) && sample.after.border >= REFLECT;
     const Range inside =
         reflects ? Range(axis.seen_low, axis.seen_high) : visible.within(axis.seen_low, axis.seen_high);
     int64 first = axis.origin + inside.low, end = axis.origin + inside.high;
     if (!(sampled && sample.filter == NEAREST && axis.scale == 1.0)) {
-        // The taps, and a pixel of rounding to either side of the outermost centres.
+        // The taps, and a pixel of rounding to either side of the outermost centers.
         const int64 margin = axis.taps + 1;
         first = axis.origin + int64(floor(axis.offset + double(inside.low) * axis.scale)) - margin;
         end = axis.origin + int64(std::ceil(axis.offset + double(inside.high) * axis.scale)) + margin;
     }
     first = max<int64>(first, axis.low), end = min<int64>(end, axis.high);
-    const bool mirrors = (first < axis.inner_low || end > axis.inner_high) && sample.border_before >= REFLECT;
+    const bool mirrors = (first < axis.inner_low || end > axis.inner_high) && sample.before.border >= REFLECT;
     if (mirrors) return {axis.inner_low, axis.inner_high};
     return Range(first, end).within(axis.inner_low, axis.inner_high);
 }
@@ -220,7 +220,7 @@ inline bool first_window(const double* share, const double* ratio, int64 tries, 
 }
 
 // Boxes are [4] xyxy.
-inline bool holds_centre(const double* window, const double* box) {
+inline bool holds_center(const double* window, const double* box) {
     const double x = (box[0] + box[2]) / 2.0, y = (box[1] + box[3]) / 2.0;
     return window[0] < x && x < window[2] && window[1] < y && y < window[3];
 }
@@ -240,7 +240,7 @@ struct Shapes {
     double min_scale, max_scale, min_ratio, max_ratio;
 };
 
-// The first of `tries` windows, each of four uniform draws, that contains a box's centre and overlaps that box enough.
+// The first of `tries` windows, each of four uniform draws, that contains a box's center and overlaps that box enough.
 // Returns whether there is one.
 inline bool first_window_with_box(const double* numbers, int64 tries, const Shapes& shapes, int64 height, int64 width,
                                   double min_iou, const double* boxes, const bool* selected, int64 count,
@@ -253,7 +253,7 @@ inline bool first_window_with_box(const double* numbers, int64 tries, const Shap
         const double ratio = w / (h > 1.0 ? h : 1.0), window[] = {left, top, left + w, top + h};
         if (!(w > 0.0 && h > 0.0 && ratio >= shapes.min_ratio && ratio <= shapes.max_ratio)) continue;
         for (int64 k = 0; k < count; ++k)
-            if (selected[k] && holds_centre(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, min_iou)) {
+            if (selected[k] && holds_center(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, min_iou)) {
                 found = {top, left, h, w};
                 return true;
             }

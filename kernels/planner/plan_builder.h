@@ -1,8 +1,8 @@
-// Computes: changes to the rows of a plan, such as crop, resize, warp and append. A sample whose current pass
-//   cannot take in the change starts a new pass, whose source is the image so far.
-// Threads: the caller's alone.
+// Computes: changes to the rows of a plan, such as crop, resize, warp and append. A sample whose current pass cannot
+//           take in the change starts a new pass, whose source is the image so far.
+// Threads:  the caller's alone.
 // Reference: kernels/plan.h (fields of a row), planner/geometry.h (arithmetic along an axis), cuaug/plan/pass_table.py.
-// Tests: tests/transforms, tests/properties; the structure's size: tests/kernels/test_layout.py.
+// Tests:    tests/transforms, tests/properties; the structure's size: tests/kernels/test_layout.py.
 #pragma once
 #include "planner/geometry.h"
 
@@ -53,7 +53,7 @@ inline void begin(const PassTable& plan, int64 k, int64 height, int64 width, int
     begin(row.y, height);
     begin(row.x, width);
     row.source_type = source_type;
-    row.pitch = width * (source_type == UINT8 ? 3 : 12);
+    row.source.pitch = width * (source_type == UINT8 ? 3 : 12);
     plan.is_resampled[k] = false;
     plan.ops[k] = NO_OPS;
 }
@@ -179,9 +179,9 @@ inline int64 resize(const Selection& chosen, const int64* height, const int64* w
         }
         resize(down(row), height[i]);
         resize(across(row), width[i]);
-        if (is_exact) take_centre(row.y), take_centre(row.x);
-        row.border_before = row.border_after;
-        memcpy(row.fill_before, row.fill_after, sizeof row.fill_before);
+        if (is_exact) take_center(row.y), take_center(row.x);
+        row.before.border = row.after.border;
+        memcpy(row.before.fill, row.after.fill, sizeof row.before.fill);
         row.filter = filter, row.antialias = antialias, row.clamp = clamp;
         is_resampled = true;
     }
@@ -209,8 +209,8 @@ inline int64 warp(const Selection& chosen, const int64* height, const int64* wid
             const double *left = to_source + k / 3 * 3, *right = matrix + k % 3;
             row.matrix[k] = left[0] * right[0] + left[1] * right[3] + left[2] * right[6];
         }
-        row.border_before = border;
-        memcpy(row.fill_before, fill, sizeof row.fill_before);
+        row.before.border = border;
+        memcpy(row.before.fill, fill, sizeof row.before.fill);
         row.filter = filter, row.clamp = clamp;
         row.transposed = 0, row.antialias = 0;
         set_kernel_matrices(row, height[i], width[i]);
@@ -247,8 +247,8 @@ inline void lay_grid(Sample& row, Op& op) {
     const int64 height = down(row).out, width = across(row).out, rows = int64(op.a[4]), columns = int64(op.a[5]);
     // OpenCV's rule: if the grid does not divide the image, both sides grow, even one that it divides.
     const int64 extra = height % rows == 0 && width % columns == 0 ? 0 : 1;
-    row.grid = {int(rows), int(columns), int(height / rows + extra), int(width / columns + extra)};
-    const int64 area = int64(row.grid.height) * row.grid.width;
+    row.measure.grid = {int(rows), int(columns), int(height / rows + extra), int(width / columns + extra)};
+    const int64 area = int64(row.measure.grid.height) * row.measure.grid.width;
     const double clipped = clip_limit * double(area) / 256.0;
     op.a[2] = float(clip_limit > 0.0 && clipped < double(area) ? max<int64>(int64(clipped), 1) : area);
     op.a[3] = 255.0f / float(area);
@@ -269,7 +269,7 @@ inline int64 append(const Selection& chosen, const Op* given, int64 count, doubl
             Sample& row = chosen.row(i);
             if (measure == GRAY_SUM) result[i].a[1] = float(step / double(int64(down(row).out) * across(row).out));
             if (measure == CELL_HISTOGRAMS) lay_grid(row, result[i]);
-            row.measure = measure, row.measure_scale = float(scale[measure]);
+            row.measure.kind = measure, row.measure_scale = float(scale[measure]);
         }
     const int64 started = begin_passes(chosen, [&](int64 i) { return measure_of(i) ? 0 : -1; });
     if (started == NEEDS_ROOM) return started;
@@ -284,9 +284,10 @@ inline int64 append(const Selection& chosen, const Op* given, int64 count, doubl
 
 // 64-bit words that a pass measures into.
 inline int64 count_words(const Sample& row) {
-    const int64 cells = row.measure == CELL_HISTOGRAMS ? int64(row.grid.rows) * row.grid.columns : 1;
+    const int64 cells =
+        row.measure.kind == CELL_HISTOGRAMS ? int64(row.measure.grid.rows) * row.measure.grid.columns : 1;
     const int64 words[] = {0, 1, 3, 3 * 256 / 2, 3 * 256 / 2};  // per cell, by Measure
-    return words[row.measure] * cells;
+    return words[row.measure.kind] * cells;
 }
 
 // Assigns words to each measuring pass, and tells the next pass where they are. Returns the total.
@@ -297,11 +298,9 @@ inline int64 place_statistics(Sample* rows, int64 passes, int64 samples) {
     words = 0;
     for (int64 i = 0; i < passes * samples; ++i) {
         Sample& row = rows[i];
-        row.measure_at = int(words);
+        row.measure.at = int(words);
         words += count_words(row);
-        if (i < samples) continue;
-        const Sample& previous = rows[i - samples];
-        row.measured = previous.measure, row.measured_at = previous.measure_at, row.measured_grid = previous.grid;
+        if (i >= samples) row.measured = rows[i - samples].measure;
     }
     return words;
 }
@@ -318,9 +317,9 @@ inline int64 finish(const PassTable& plan, int64 passes, int type, int layout, i
         } else {
             copy(row, pass < plan.pass[k] ? plan.kept[i] : plan.rows[k]);
             if (pass == plan.pass[k])
-                row.target_type = type, row.target_layout = layout, row.target_channels = channels;
+                row.target.type = type, row.target.layout = layout, row.target.channels = channels;
         }
-        if (row.neighbourhood == NONE)
+        if (row.neighborhood == NONE)
             for (Axis* axis : {&row.y, &row.x}) axis->taps = taps(*axis, row);
     }
     return place_statistics(rows, passes, n);

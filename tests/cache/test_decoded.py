@@ -18,10 +18,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cuaug._runtime.libc import release_freed_memory
-from cuaug.cache import CacheStats, DecodedCache, memory
+from cuaug._runtime.native import release_freed_memory
+from cuaug.cache import CacheStats, DecodedCache, decoded
 from cuaug.errors import LoaderError
-from tests.cache.images import is_same, make_image, overlap
+from tests.support.cache.cached_images import is_same, make_image, overlap
 
 COUNT = 12
 CONTENTS = {"source": "a", "apply_exif": True}
@@ -50,7 +50,7 @@ def open_cache(request):
 def small_blocks():
     """Images of a few bytes then need several blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "BLOCK_BYTES", 200)
+        patch.setattr(decoded, "BLOCK_BYTES", 200)
         yield
 
 
@@ -242,7 +242,7 @@ def test_close_frees_files_and_memory(open_cache):
 
 def test_out_of_memory_ends_adding(monkeypatch, caplog):
     """No machine has so many addresses."""
-    monkeypatch.setattr(memory, "BLOCK_BYTES", 1 << 60)
+    monkeypatch.setattr(decoded, "BLOCK_BYTES", 1 << 60)
     cache = DecodedCache(limit_bytes=1 << 61)
     cache.open(COUNT, CONTENTS)
     assert cache.put(0, make_image(0)) is None and cache.put(1, make_image(1)) is None

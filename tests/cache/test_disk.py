@@ -18,7 +18,7 @@ import pytest
 
 from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
-from tests.cache.images import is_same, make_image, overlap, run, start
+from tests.support.cache.cached_images import is_same, make_image, overlap, run, start
 
 COUNT = 400
 SIZES = [make_image(i).nbytes for i in range(COUNT)]
@@ -26,7 +26,7 @@ PROGRAM = """
 import logging, os, resource, sys
 import numpy as np
 from cuaug.cache import DecodedCache
-from tests.cache.images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 directory, limit = sys.argv[1], int(sys.argv[2])
 cache = DecodedCache(limit_bytes=limit, directory=directory)
@@ -162,7 +162,7 @@ while True:
 def test_killed_before_the_record(tmp_path, function):
     """Only the allocated space is lost."""
     body = f"""
-from cuaug.cache import disk
+from cuaug.cache import disk_store as disk
 cache.put(0, make_image(0))
 owner = disk if "{function}" == "_write" else disk.DiskStore
 setattr(owner, "{function}", lambda *arguments: os._exit(0))
@@ -178,8 +178,8 @@ cache.put(1, make_image(1))
 @pytest.mark.slow
 def test_killed_while_the_cache_is_made(tmp_path):
     body = """
-import cuaug.cache.disk
-cuaug.cache.disk.os.replace = lambda *names, **directories: os._exit(0)
+import cuaug.cache.disk_store
+cuaug.cache.disk_store.os.replace = lambda *names, **directories: os._exit(0)
 DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"source": "a"})
 """
     run(PROGRAM + body, tmp_path, 1 << 24)

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from cuaug import DecodedCache, EncodedCache, Loader, LoaderError
 from cuaug import transforms as T
-from tests.cache import fuzz_cache
-from tests.cache.images import ROOT, is_same, make_image
-from tests.loader.pictures import write_photos
+from tests.fuzz import fuzz_cache
+from tests.support.cache.cached_images import ROOT, is_same, make_image
 from tests.support.foreign_files import NOBODY, chown_to_nobody
+from tests.support.loader.further_pictures import write_photos
 
 COUNT = 20
 SIZES = [make_image(i).nbytes for i in range(COUNT)]
@@ -282,7 +282,7 @@ def test_new_files_are_not_writable_by_others(tmp_path):
 AS_NOBODY = f"""
 import os, sys
 from cuaug import DecodedCache, LoaderError
-from tests.cache.images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same
 image, other = make_image(1), make_image(0)
 
 def open_cache(directory):

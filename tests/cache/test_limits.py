@@ -6,9 +6,9 @@ import numpy as np
 import psutil
 import pytest
 
-from cuaug._runtime import cpu_limits
-from cuaug.cache import CacheStats, DecodedCache, EncodedCache, limits
-from cuaug.cache.limits import format_bytes
+from cuaug._runtime import cpus
+from cuaug.cache import CacheStats, DecodedCache, EncodedCache, cache_limits
+from cuaug.cache.cache_limits import format_bytes
 from cuaug.errors import LoaderError
 
 
@@ -41,7 +41,7 @@ def test_directory_must_be_a_path_to_a_directory(tmp_path):
 
 
 def test_the_default_limit_is_half_of_the_available_memory(monkeypatch):
-    monkeypatch.setattr(limits, "_reserved", {})  # caches of other tests
+    monkeypatch.setattr(cache_limits, "_reserved", {})  # caches of other tests
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     alone = EncodedCache().limit_bytes
     assert 0 < alone <= psutil.virtual_memory().total // 2
@@ -51,8 +51,8 @@ def test_the_default_limit_is_half_of_the_available_memory(monkeypatch):
 
 
 def test_default_limits_leave_out_memory_reserved_by_other_caches(monkeypatch):
-    monkeypatch.setattr(cpu_limits, "available_memory", lambda: 8_000_000)
-    monkeypatch.setattr(limits, "_reserved", {})
+    monkeypatch.setattr(cpus, "available_memory", lambda: 8_000_000)
+    monkeypatch.setattr(cache_limits, "_reserved", {})
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     first, second = EncodedCache(), DecodedCache()
     given, third = EncodedCache(10**12), EncodedCache()
@@ -78,7 +78,7 @@ class StatsReader(dict):
 
 @pytest.mark.parametrize("cache", [EncodedCache, DecodedCache])
 def test_caches_may_be_made_in_parallel(monkeypatch, cache):
-    monkeypatch.setattr(limits, "_reserved", StatsReader())
+    monkeypatch.setattr(cache_limits, "_reserved", StatsReader())
     cache()
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
-from tests.cache.images import is_same, make_image
+from tests.support.cache.cached_images import is_same, make_image
 
 ROOT = Path(__file__).parents[2]
 MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
 PROGRAM = """
 import sys
 from cuaug.cache import DecodedCache
-from tests.cache.images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same
 cache = DecodedCache(limit_bytes=1 << 24, directory=sys.argv[1])
 try:
     open(sys.argv[1] + "/index", "r+b")

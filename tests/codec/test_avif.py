@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from PIL import Image, features
 
 from cuaug.codec import read_header
-from cuaug.codec.avif import _coded_pixels, as_still_avif
+from cuaug.codec.formats.avif import _coded_pixels, as_still_avif
 from cuaug.errors import DecodeError
-from tests.codec.avifs import av1, avif, with_claimed_size
-from tests.codec.images import FORMATS, RGB, H, W, as_pillow, encode, with_alpha
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
+from tests.support.codec.avifs import av1, avif, with_claimed_size
+from tests.support.codec.encoded_images import FORMATS, RGB, H, W, as_pillow, encode, with_alpha
 
 needs_avif = pytest.mark.skipif(not features.check("avif"), reason="Pillow reads AVIF from 11.3 on")
 LIMIT = 1 << 20  # pixels that every image may cost

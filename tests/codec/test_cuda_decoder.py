@@ -12,7 +12,7 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, CudaDecoder, DecoderPaths, read_header
 from cuaug.errors import DecodeError
-from tests.codec.images import (
+from tests.support.codec.encoded_images import (
     FORMATS,
     JPEG,
     PHOTO,
@@ -98,8 +98,8 @@ def make_decoder(monkeypatch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (FREE, 80 << 30))
         for name in ("synchronize", "empty_cache"):
             monkeypatch.setattr(torch.cuda, name, lambda *device, name=name: fake.events.append(name))
-        monkeypatch.setattr("cuaug.codec.cuda.nv", lambda: codec)
-        monkeypatch.setattr("cuaug.codec.cuda.decode_params", lambda exif: "displayed" if exif else "stored")
+        monkeypatch.setattr("cuaug.codec.cuda_decoder.nv", lambda: codec)
+        monkeypatch.setattr("cuaug.codec.cuda_decoder.decode_params", lambda exif: "displayed" if exif else "stored")
         fake.events.clear()
         decoder = CudaDecoder(0, DecoderPaths(load_hint=load_hint))
         assert fake.events == ["empty_cache"], "nvImageCodec needs memory outside of torch's cache"

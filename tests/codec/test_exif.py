@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec import read_header
-from cuaug.codec.exif import apply_orientation
-from cuaug.codec.sniff import exif_orientation
-from tests.codec.images import (
+from cuaug.codec.sniff import apply_orientation, exif_orientation
+from tests.support.codec.encoded_images import (
     FORMATS,
     JPEG,
     PHOTO,

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from cuaug.codec import read_header
-from tests.codec.images import FORMATS, RGB, H, W, as_pillow, encode, photo, png16, tiff_block
+from tests.support.codec.encoded_images import FORMATS, RGB, H, W, as_pillow, encode, photo, png16, tiff_block
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -46,7 +46,7 @@ def test_red_is_channel_zero(decoder):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_sixteen_bits_are_scaled(channels, decoder):
-    """Pillow clips I;16 at 255, to a white image, and scales 16-bit colour, as we do."""
+    """Pillow clips I;16 at 255, to a white image, and scales 16-bit color, as we do."""
     deep = (photo(H, W).astype(np.uint16) * 257 + np.arange(W, dtype=np.uint16)[None, :, None]).clip(0, 65535)
     deep = np.concatenate([deep, deep[:, :, :1]], axis=2).astype(np.uint16)[:, :, :channels]
     expected = (deep[:, :, :1].repeat(3, 2) if channels < 3 else deep[:, :, :3]) / 257

@@ -1,4 +1,4 @@
-"""One small file for each bug that tests/codec/fuzzer.py found; each failed before its fix."""
+"""One small file for each bug that tests/fuzz/fuzz_images.py found; each failed before its fix."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuaug.codec import read_header, read_picture
+from cuaug.codec import read_header, read_multichannel
 from cuaug.codec.sniff import webp_size
 from cuaug.errors import DecodeError
-from tests.codec.images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
-from tests.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
-from tests.codec.mutations import Part, join, split
-from tests.codec.originals import ORIGINALS, PICTURES
+from tests.fuzz.mutations import Part, join, split
+from tests.support.codec.encoded_images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
+from tests.support.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
+from tests.support.codec.originals import ORIGINALS, PICTURES
 
 ROTATED = ORIGINALS["webp rotated 6"]
 FAILED = "failed"
@@ -101,7 +101,7 @@ def test_a_webp_of_a_giant_canvas(decoder, name, at, size):
 
 
 def test_an_animated_png_with_damaged_pixels(decoder):
-    """nvImageCodec returned uninitialised memory, or black, as a success."""
+    """nvImageCodec returned uninitialized memory, or black, as a success."""
     data = ORIGINALS["apng"]
     parts = split(data)
     at = next(i for i, part in enumerate(parts) if part.name == b"IDAT")
@@ -158,5 +158,5 @@ def test_an_npy_header_that_python_cannot_evaluate():
     """The message held the address of an object, which differs from run to run."""
     data = PICTURES["npy 5 bands"].replace(b"False", b"Falre")
     with pytest.raises(DecodeError, match=r"its header is damaged") as caught:
-        read_picture(data, "RGBA")
+        read_multichannel(data, "RGBA")
     assert " at 0x" not in str(caught.value)

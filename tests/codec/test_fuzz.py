@@ -1,4 +1,4 @@
-"""Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbours.
+"""Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbors.
 
 fuzzer.py lists the promises, mutations.py the kinds of damage. The images are decoded in separate processes; a crash
 names its case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from cuaug.codec import CpuDecoder
-from tests.codec.fuzzer import FOUND, SEEDS, Case, Fuzzer, make_case
-from tests.codec.images import JPEG, PNG
-from tests.codec.mutations import KINDS, join, mutate, split
-from tests.codec.originals import ORIGINALS
+from tests.fuzz.fuzz_images import FOUND, SEEDS, Case, Fuzzer, make_case
+from tests.fuzz.mutations import KINDS, join, mutate, split
+from tests.support.codec.encoded_images import JPEG, PNG
+from tests.support.codec.originals import ORIGINALS
 
 ROOT = Path(__file__).parents[2]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "10000"))
@@ -32,7 +32,7 @@ MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.codec.fuzzer", *map(str, arguments)],
+        [sys.executable, "-m", "tests.fuzz.fuzz_images", *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
         stdout=subprocess.PIPE,
@@ -48,7 +48,8 @@ def report(process: subprocess.Popen[str], seed: int, mark: Path) -> dict:
         number = int(mark.read_text())
         pytest.fail(
             f"exit code {process.returncode} at {make_case(seed, number)}; try it again with "
-            f"`python -m tests.codec.fuzzer --seed {seed} --first {number} --count 1 --keep damaged.bin`\n{err[-3000:]}"
+            f"`python -m tests.fuzz.fuzz_images --seed {seed} --first {number} --count 1 --keep damaged.bin`\n"
+            f"{err[-3000:]}"
         )
     return json.loads(out)
 
@@ -184,7 +185,7 @@ class Faulty(CpuDecoder):
         ("none", None),
         ("wrong size", "was promised"),
         ("another error", "KeyError: 'row 7'"),
-        ("unwritten", "depends on uninitialised memory"),
+        ("unwritten", "depends on uninitialized memory"),
         ("harms the next", "the sound image decoded next was harmed"),
     ],
 )

@@ -19,10 +19,19 @@ from PIL import Image
 
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.codec.jpeg_crop import crop_jpeg
-from tests.codec.images import FORMATS, as_pillow, encode, photo
-from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, size, slice_region
-from tests.codec.memory import allocated
+from cuaug.codec.jpeg_index import crop_jpeg
+from tests.support.codec.encoded_images import FORMATS, as_pillow, encode, photo
+from tests.support.codec.jpeg_crops import (
+    MCU,
+    assert_is_crop,
+    crop,
+    draw_region,
+    expected_crop,
+    jpeg,
+    size,
+    slice_region,
+)
+from tests.support.codec.memory import allocated
 
 DECODER = CpuDecoder()
 
@@ -304,7 +313,7 @@ def test_progressive_files_are_not_cropped():
 
 
 def test_a_crop_without_a_code_for_its_dc_difference_is_not_made():
-    """The optimised Huffman table of a ramp has no code for a step from one edge to the other."""
+    """The optimized Huffman table of a ramp has no code for a step from one edge to the other."""
     ramp = np.repeat(np.linspace(0, 255, 512)[None], 64, axis=0).astype(np.uint8)
     file = encode(Image.fromarray(ramp), "JPEG", optimize=True, quality=100)
     index, whole, found = make_index(file), as_pillow(file), []

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from cuaug.codec import JpegIndex
 from cuaug.codec.jpeg_index import IndexFile
-from tests.codec.index_files import HEADER, RECORD, forge, forged_record, open_descriptor, parse
-from tests.codec.jpeg_crops import MCU, crop, jpeg
+from tests.support.codec.index_files import HEADER, RECORD, forge, forged_record, open_descriptor, parse
+from tests.support.codec.jpeg_crops import MCU, crop, jpeg
 
 REGION = (20, 60, 50, 110)
 FILES = [jpeg(90 + i, 160 + i, kind, 90) for i, kind in enumerate([*MCU, *MCU])]

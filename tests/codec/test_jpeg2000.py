@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import read_header
-from cuaug.codec.jpeg2000 import check_jpeg2000
+from cuaug.codec.formats.jpeg2000 import check_jpeg2000
 from cuaug.errors import DecodeError
-from tests.codec.images import RGB, H, W, as_pillow, encode
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
+from tests.support.codec.encoded_images import RGB, H, W, as_pillow, encode
 
 
 def j2k(**options) -> bytes:

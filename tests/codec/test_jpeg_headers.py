@@ -14,8 +14,8 @@ from PIL import Image
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, nv, read_header
 from cuaug.codec.sniff import MAX_SCANS, jpeg_headers
-from tests.codec.images import FORMATS, app1, as_pillow, jpeg_with, tiff_block
-from tests.codec.mutations import join, split
+from tests.fuzz.mutations import join, split
+from tests.support.codec.encoded_images import FORMATS, app1, as_pillow, jpeg_with, tiff_block
 
 TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}

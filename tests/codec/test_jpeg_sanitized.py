@@ -43,7 +43,7 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
 
 def test_damaged_files_are_clean(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    status, output = run(library, "libasan.so", ["-m", "tests.codec.sanitized_jpegs", str(library), "3000"])
+    status, output = run(library, "libasan.so", ["-m", "tests.sanitize.sanitized_jpegs", str(library), "3000"])
     found = re.search(r"(\d+) of (\d+) files are sound, (\d+) crops", output)
     assert status == 0 and found, output[-5000:]
     assert 100 < int(found[1]) < int(found[2]) - 3000 and int(found[3]) > 50
@@ -53,7 +53,7 @@ def test_wrong_accesses_are_reported(tmp_path):
     library = compiled(tmp_path, tmp_path / "kernels", plant_mistakes(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
     work = f"sanitized_jpegs.main({str(library)!r}, 300)"
-    found = run_each(library, "libasan.so", "from tests.codec import sanitized_jpegs", work, numbers, tmp_path)
+    found = run_each(library, "libasan.so", "from tests.sanitize import sanitized_jpegs", work, numbers, tmp_path)
     status, output = found.pop("none")
     assert status == 0 and "crops" in output, f"the library without a mistake: {output}"
     for mistake, (status, output) in found.items():

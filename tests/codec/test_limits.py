@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import read_header
+from cuaug.codec.formats.tiff import check_tiff
 from cuaug.codec.sniff import count_scans
-from cuaug.codec.tiff import check_tiff
 from cuaug.errors import DecodeError
-from tests.codec.images import JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
-from tests.codec.memory import forget_peak, peak_bytes
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
+from tests.support.codec.encoded_images import JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
+from tests.support.codec.memory import forget_peak, peak_bytes
 
 # --- formats ---------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from cuaug import DecodeError, Loader
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, MessageLog, read_header
 from cuaug.codec.messages import TEXT_BYTES, capture_stderr, split_lines
-from tests.codec.images import FORMATS, JPEG, PNG, png_with
+from tests.support.codec.encoded_images import FORMATS, JPEG, PNG, png_with
 
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="needs glibc")
 

@@ -19,9 +19,9 @@ from cuaug._runtime.native import data_address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
 from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
-from tests.codec.images import JPEG, PHOTO, RGB, as_pillow, encode
-from tests.codec.jpeg_crops import jpeg, slice_region
-from tests.codec.memory import allocated
+from tests.support.codec.encoded_images import JPEG, PHOTO, RGB, as_pillow, encode
+from tests.support.codec.jpeg_crops import jpeg, slice_region
+from tests.support.codec.memory import allocated
 
 H, W = RGB.height, RGB.width
 PACKAGE = _nvimgcodec_c._folder()

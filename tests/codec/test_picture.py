@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import cuaug
-from cuaug.codec import loss, read_header, read_picture
+from cuaug.codec import read_header, read_multichannel
+from cuaug.codec.formats import loss
 from cuaug.errors import DecodeError, LoaderError
-from tests.codec.images import (
+from tests.support.codec.encoded_images import (
     FORMATS,
     GRAY,
     PHOTO,
@@ -34,7 +35,7 @@ from tests.codec.images import (
     tagged_files,
     with_alpha,
 )
-from tests.codec.originals import npy, tiff
+from tests.support.codec.originals import npy, tiff
 
 RNG = np.random.default_rng(0)
 DTYPES = ("uint8", "uint16", "float32")
@@ -49,7 +50,7 @@ def noise(channels: int, dtype: str, height: int = H, width: int = W) -> np.ndar
 
 
 def unchanged(data: bytes, **options) -> np.ndarray:
-    pixels = read_picture(data, "unchanged", **options)
+    pixels = read_multichannel(data, "unchanged", **options)
     assert pixels.flags.c_contiguous and pixels.flags.writeable and pixels.dtype.isnative and pixels.ndim == 3
     return pixels
 
@@ -167,7 +168,7 @@ def test_orientation(value):
         upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
         if "cmyk" not in name and "palette" not in name and "two blocks" not in name:
             np.testing.assert_array_equal(unchanged(data), np.asarray(upright), name)
-            np.testing.assert_array_equal(read_picture(data, "L")[:, :, 0], np.asarray(upright.convert("L")), name)
+            np.testing.assert_array_equal(read_multichannel(data, "L")[:, :, 0], np.asarray(upright.convert("L")), name)
 
 
 # --- L and RGBA ------------------------------------------------------------------------------------------------------
@@ -179,24 +180,24 @@ def test_modes_equal_pillow(name, mode):
     image = Image.open(io.BytesIO(FORMATS[name]))
     image = image if image.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else image.convert("RGB")
     expected = np.asarray(image.convert(mode))
-    pixels = read_picture(FORMATS[name], mode)
+    pixels = read_multichannel(FORMATS[name], mode)
     assert pixels.dtype == np.uint8 and pixels.shape == (H, pixels.shape[1], len(mode))
     np.testing.assert_array_equal(pixels.squeeze(), expected)
 
 
 def test_modes_of_arrays():
-    np.testing.assert_array_equal(read_picture(npy(PHOTO), "L")[:, :, 0], np.asarray(GRAY))
-    rgba = read_picture(npy(PHOTO), "RGBA")
+    np.testing.assert_array_equal(read_multichannel(npy(PHOTO), "L")[:, :, 0], np.asarray(GRAY))
+    rgba = read_multichannel(npy(PHOTO), "RGBA")
     assert (rgba[:, :, 3] == 255).all() and (rgba[:, :, :3] == PHOTO).all()
     deep = noise(3, "uint16")
     with pytest.raises(DecodeError, match=r'uint16 with 3 channels, which only .*"unchanged"'):
-        read_picture(npy(deep), "RGBA")
-    np.testing.assert_array_equal(read_picture(npy(deep), "RGBA", lossy=True)[:, :, :3], deep >> 8)
+        read_multichannel(npy(deep), "RGBA")
+    np.testing.assert_array_equal(read_multichannel(npy(deep), "RGBA", lossy=True)[:, :, :3], deep >> 8)
 
 
 def test_unknown_mode():
     with pytest.raises(LoaderError, match=r"^mode must be one of 'L', 'RGBA', 'unchanged', not 'RGB;16'"):
-        read_picture(npy(PHOTO), "RGB;16")
+        read_multichannel(npy(PHOTO), "RGB;16")
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------
@@ -238,16 +239,16 @@ def test_losses_are_refused_unless_allowed(name, decoder):
     with pytest.raises(DecodeError, match=rf"{loss_text}.*(lossy=True|unchanged)"):
         read_header(data)
     with pytest.raises(DecodeError, match=rf"{loss_text}.*(lossy=True|unchanged)"):
-        read_picture(data, "L")
+        read_multichannel(data, "L")
     if name in ("tiff 5 deep bands", "tiff 9 bands"):  # Pillow does not read them at all
         with pytest.raises(DecodeError):
             read_header(data, lossy=True)
         return
     pixels = decoder.decode(read_header(data, lossy=True))
-    assert pixels.shape[2] == 3 and read_picture(data, "RGBA", lossy=True).shape[:2] == pixels.shape[:2]
+    assert pixels.shape[2] == 3 and read_multichannel(data, "RGBA", lossy=True).shape[:2] == pixels.shape[:2]
     if "pages" in name or "animation" in loss_text:
         with pytest.raises(DecodeError, match=loss_text):
-            read_picture(data, "unchanged")
+            read_multichannel(data, "unchanged")
 
 
 def test_float_samples_have_no_8_bits(decoder):
@@ -256,7 +257,7 @@ def test_float_samples_have_no_8_bits(decoder):
         with pytest.raises(DecodeError, match=r'no fixed range.*mode="unchanged"'):
             decoder.decode(read_header(data, **options))
         with pytest.raises(DecodeError, match=r'no fixed range.*mode="unchanged"'):
-            read_picture(data, "RGBA", **options)
+            read_multichannel(data, "RGBA", **options)
 
 
 def test_what_is_no_loss(decoder):
@@ -274,7 +275,7 @@ def test_alpha_is_logged_once(caplog, monkeypatch):
         with caplog.at_level(logging.WARNING, logger="cuaug"):
             for _ in range(2):
                 read_header(data)
-            read_picture(data, "RGBA")
+            read_multichannel(data, "RGBA")
         assert [record.message.startswith("an image has alpha") for record in caplog.records] == [True]
     caplog.clear()
     monkeypatch.setattr(loss, "_logged_alpha", False)
@@ -307,7 +308,7 @@ def test_alpha_is_logged_once(caplog, monkeypatch):
 )
 def test_refused(data, reason):
     with pytest.raises(DecodeError, match=reason):
-        read_picture(data, "unchanged", max_pixels=250_000)
+        read_multichannel(data, "unchanged", max_pixels=250_000)
 
 
 def test_many_large_directories_are_counted_in_little_time():
@@ -342,7 +343,7 @@ def test_the_remedy_keeps_the_samples(name):
     with pytest.raises(DecodeError, match=remedy):
         read_header(data)
     if name == "pgm 16":
-        np.testing.assert_array_equal(read_picture(data, "unchanged")[..., 0], DEEP[..., 0])
+        np.testing.assert_array_equal(read_multichannel(data, "unchanged")[..., 0], DEEP[..., 0])
 
 
 def test_a_loader_refuses_losses_unless_allowed():

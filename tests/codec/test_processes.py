@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cuaug.codec import CpuDecoder, CudaDecoder, _nvimgcodec, codec_version, gpu_decodes, nv, read_header
-from tests.codec.images import FORMATS, JPEG, as_pillow, tagged_files
+from tests.support.codec.encoded_images import FORMATS, JPEG, as_pillow, tagged_files
 
 
 def test_one_decoder_per_thread():

@@ -9,8 +9,20 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import CpuDecoder, EncodedJpeg, read_header
-from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, H, W, app1, as_pillow, encode, photo, tiff_block
-from tests.codec.mutations import join, split
+from tests.fuzz.mutations import join, split
+from tests.support.codec.encoded_images import (
+    FORMATS,
+    JPEG,
+    PHOTO,
+    PNG,
+    H,
+    W,
+    app1,
+    as_pillow,
+    encode,
+    photo,
+    tiff_block,
+)
 
 JPEG_OPTIONS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 
@@ -65,7 +77,7 @@ def test_narrow_regions_of_subsampled_jpegs(decoder):
 @pytest.mark.parametrize("fancy", [True, False])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_progressive_files_that_lack_scans(mode, fancy):
-    """libjpeg smooths their blocks with their neighbours, which a region lacks."""
+    """libjpeg smooths their blocks with their neighbors, which a region lacks."""
     file = encode(Image.fromarray(photo(90, 120)).convert(mode), "JPEG", progressive=True, quality=95)
     parts, decoder = split(file), CpuDecoder(fancy_upsampling=fancy)
     scans = [i for i, part in enumerate(parts) if part.name == b"\xda"]
@@ -86,7 +98,7 @@ def test_a_region_outside_the_image_is_refused(region, decoder):
         decoder.decode(read_header(JPEG), region)
 
 
-def test_neighbours_do_not_matter(decoder):
+def test_neighbors_do_not_matter(decoder):
     """A file gives the same pixels after any other file, sound or damaged."""
     order = np.random.default_rng(0).integers(0, len(FORMATS), 120)
     names = list(FORMATS)
@@ -97,7 +109,7 @@ def test_neighbours_do_not_matter(decoder):
         )
 
 
-def test_constant_colours_of_every_size():
+def test_constant_colors_of_every_size():
     decoder = CpuDecoder()
     rng = np.random.default_rng(1)
     for gray in rng.integers(0, 256, 100).tolist():
@@ -107,8 +119,8 @@ def test_constant_colours_of_every_size():
 
 
 def test_the_buffer_grows_and_shrinks(monkeypatch):
-    monkeypatch.setattr("cuaug.codec.cpu._MAX_KEPT_BYTES", 1 << 20)
-    monkeypatch.setattr("cuaug.codec.cpu._SHRINK_AFTER", 5)
+    monkeypatch.setattr("cuaug.codec.cpu_decoder._MAX_KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr("cuaug.codec.cpu_decoder._SHRINK_AFTER", 5)
     decoder = CpuDecoder()
     large = Image.new("RGB", (1000, 900), (10, 200, 30))
     np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))

@@ -12,9 +12,9 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.codec.image import MIN_CROP_SIDE
-from cuaug.codec.jpeg_crop import crop_jpeg
-from tests.codec.images import FORMATS, as_pillow, encode, photo
-from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, slice_region
+from cuaug.codec.jpeg_index import crop_jpeg
+from tests.support.codec.encoded_images import FORMATS, as_pillow, encode, photo
+from tests.support.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, slice_region
 
 WHOLE = CpuDecoder()
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from cuaug.codec import CpuDecoder, decode_mask, read_header, read_picture
+from cuaug.codec import CpuDecoder, decode_mask, read_header, read_multichannel
 from cuaug.errors import DecodeError
-from tests.codec.avifs import box
-from tests.codec.images import PHOTO, chunk, encode
+from tests.support.codec.avifs import box
+from tests.support.codec.encoded_images import PHOTO, chunk, encode
 
 H, W = 16, 32
 RAMP = np.linspace(0, 1, H * W).reshape(H, W)
@@ -26,7 +26,7 @@ LIMIT = 1 << 20
 def read(data: bytes, mode: str, **options) -> np.ndarray:
     if mode == "RGB":
         return CpuDecoder().decode(read_header(data, **options))
-    return read_picture(data, mode, **options)
+    return read_multichannel(data, mode, **options)
 
 
 def mask(data: bytes) -> np.ndarray:

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from cuaug.commands.cli import main
-from tests.codec.images import encode
-from tests.loader.pictures import png
-from tests.sources.writers import KINDS, samples, value_size_at, write_environment, write_tar
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import png
+from tests.support.sources.writers import KINDS, samples, value_size_at, write_environment, write_tar
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 
 from cuaug.commands import demo
-from cuaug.commands.cli import main
-from cuaug.commands.parser import make_parser
+from cuaug.commands.cli import main, make_parser
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:

@@ -308,8 +308,8 @@ class Engine:
     BackendKind = SimpleNamespace(HW_GPU_ONLY="engine")
     Backend = CodeStream = staticmethod(lambda what: what)
 
-    def __init__(self, **colours: tuple[int, int, int] | Exception | None) -> None:
-        self._colours = {f":fancy_upsampling={key[-1]}": value for key, value in colours.items()}
+    def __init__(self, **colors: tuple[int, int, int] | Exception | None) -> None:
+        self._colors = {f":fancy_upsampling={key[-1]}": value for key, value in colors.items()}
         self.synchronized = 0
 
     def as_image(self, memory: Any, cuda_stream: int) -> Any:
@@ -321,12 +321,12 @@ class Engine:
 
         def decode(stream: Any, *, image: Any, params: Any, cuda_stream: int) -> Any:
             assert self.synchronized == 1 and cuda_stream == 7
-            colour = self._colours[options]
-            if isinstance(colour, Exception):
-                raise colour
-            if colour is None:
+            color = self._colors[options]
+            if isinstance(color, Exception):
+                raise color
+            if color is None:
                 return None
-            image[:] = torch.tensor(colour, dtype=torch.uint8)
+            image[:] = torch.tensor(color, dtype=torch.uint8)
             return image
 
         return SimpleNamespace(decode=decode)

@@ -7,9 +7,9 @@ import pytest
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.commands.cli import main
-from tests.codec.jpeg_crops import jpeg
-from tests.loader.pictures import png
-from tests.sources.writers import write_tar
+from tests.support.codec.jpeg_crops import jpeg
+from tests.support.loader.further_pictures import png
+from tests.support.sources.writers import write_tar
 
 pytestmark = pytest.mark.cpu_only
 

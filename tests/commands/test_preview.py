@@ -16,10 +16,10 @@ from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.commands import cli
 from cuaug.commands.preview import Cell, chain_of, draw, grid, to_image
-from tests.codec.images import photo
-from tests.loader.pictures import color_of
-from tests.sources import writers
-from tests.sources.writers import samples
+from tests.support.codec.encoded_images import photo
+from tests.support.loader.further_pictures import color_of
+from tests.support.sources import writers
+from tests.support.sources.writers import samples
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 GRAY = 119  # the background's levels

@@ -9,7 +9,7 @@ import torch
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.commands.preview import draw, to_image
-from tests.codec.images import photo
+from tests.support.codec.encoded_images import photo
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from cuaug.commands import cli, progress
-from cuaug.commands.progress import Progress
-from tests.sources import writers
-from tests.sources.writers import samples
+from cuaug.commands import cli, progress_bar
+from cuaug.commands.progress_bar import Progress
+from tests.support.sources import writers
+from tests.support.sources.writers import samples
 
 
 class Terminal(io.StringIO):
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 def clock(monkeypatch):
     """Sets the time, in seconds."""
     now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress_bar.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -64,7 +64,7 @@ def test_more_items_than_were_counted(clock, total):
 
 @pytest.mark.parametrize(("seconds", "text"), [(42, "42 s"), (187, "3:07"), (3753, "1:02:33")])
 def test_the_time_left(seconds, text):
-    assert progress._duration(seconds) == text
+    assert progress_bar._duration(seconds) == text
 
 
 def test_nothing_is_printed_where_there_is_no_terminal():

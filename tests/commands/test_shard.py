@@ -14,9 +14,17 @@ from PIL import Image
 from cuaug import Loader, sources
 from cuaug import transforms as T
 from cuaug.commands.cli import main
-from tests.codec.images import RGB, encode
-from tests.commands.shard_sets import Labelled, files_of, open_set, read_manifest, shard, shard_source, write_photos
-from tests.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
+from tests.support.codec.encoded_images import RGB, encode
+from tests.support.commands.shard_sets import (
+    Labeled,
+    files_of,
+    open_set,
+    read_manifest,
+    shard,
+    shard_source,
+    write_photos,
+)
+from tests.support.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
 
 pytestmark = pytest.mark.cpu_only
 
@@ -86,7 +94,7 @@ LABELS = {
 
 @pytest.mark.parametrize("field", LABELS)
 def test_labels_of_every_type(field, out, monkeypatch):
-    assert shard_source(monkeypatch, Labelled(LABELS[field]), out / "x-{:05d}.tar") == 0
+    assert shard_source(monkeypatch, Labeled(LABELS[field]), out / "x-{:05d}.tar") == 0
     manifest = read_manifest(out / "x.manifest.json")
     assert f"label='{field}'" in manifest["opens_with"]
     source = open_set(manifest)
@@ -100,7 +108,7 @@ def test_labels_of_every_type(field, out, monkeypatch):
 
 @pytest.mark.parametrize("label", [2**63, {1: 2}, object(), {"a": np.ones(2), "b": None}, np.array([object()])])
 def test_labels_that_no_file_holds(label, out, monkeypatch, capsys):
-    assert shard_source(monkeypatch, Labelled([0, label]), out / "x-{:05d}.tar") == 1
+    assert shard_source(monkeypatch, Labeled([0, label]), out / "x-{:05d}.tar") == 1
     assert "(sample 1)" in capsys.readouterr().err and list(out.glob("*.tar")) == []
 
 
@@ -122,7 +130,7 @@ def test_masks_that_labels_name_are_stored(tmp_path, out, monkeypatch):
 
 
 def test_arrays_become_pngs(out, monkeypatch):
-    class Arrays(Labelled):
+    class Arrays(Labeled):
         def read(self, index):
             return np.arange(60, dtype=np.uint8).reshape([(4, 5, 3), (12, 5), (60, 1, 1)][index]), index
 
@@ -204,7 +212,7 @@ def test_images_are_scaled(tmp_path, out):
 
 def test_boxes_do_not_follow_a_scaled_image(out, monkeypatch, capsys):
     label = {"boxes": np.ones((1, 4), np.float32)}
-    assert shard_source(monkeypatch, Labelled([label]), out / "x-{:05d}.tar", "--short-side", "8") == 1
+    assert shard_source(monkeypatch, Labeled([label]), out / "x-{:05d}.tar", "--short-side", "8") == 1
     assert "--short-side" in capsys.readouterr().err
 
 

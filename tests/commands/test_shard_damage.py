@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shard_sets import files_of, shard, write_photos
+from tests.support.commands.shard_sets import files_of, shard, write_photos
 
 pytestmark = pytest.mark.cpu_only
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.shard_sets import Labelled, read_manifest, shard, shard_source, write_photos
+from tests.support.commands.shard_sets import Labeled, read_manifest, shard, shard_source, write_photos
 from tests.support.foreign_files import chown_to_nobody
 
 pytestmark = pytest.mark.cpu_only
@@ -103,7 +103,7 @@ def test_what_takes_a_name_during_the_run_stays(folders, kind, monkeypatch, caps
     _, out, home = folders
     name = "x-00001.tar"
 
-    class Planter(Labelled):
+    class Planter(Labeled):
         reads = 0
 
         def read(self, index):

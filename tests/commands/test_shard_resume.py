@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.shard_sets import files_of, read_manifest, shard, write_photos
+from tests.support.commands.shard_sets import files_of, read_manifest, shard, write_photos
 
 pytestmark = pytest.mark.cpu_only
 

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from cuaug import Loader, LoaderTimeoutError
-from cuaug.codec import video as video_module
+from cuaug.codec.video import decoder as video_module
 from cuaug.commands.cli import main
 from cuaug.sources import Videos
-from tests.video.support import Video, make_video
+from tests.support.video.videos import Video, make_video
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,7 +12,7 @@ import torch
 from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.errors import TransformError
-from tests.transforms.cases import CASES
+from tests.support.transforms.cases import CASES
 
 pytestmark = pytest.mark.cuda
 
@@ -153,13 +153,13 @@ def test_several_threads_load_and_launch_the_kernels_at_once():
     """Each thread has its own stream, and all of them use the kernels for the first time."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from cuaug.devices import kernel_loading
+    from cuaug.devices import nvrtc
 
     images = stack()
     chain = T.Compose([T.CenterCrop(30), T.Resize(20), T.Normalize(0.5, 0.2)])
     want = chain(images)
     torch.cuda.synchronize()  # unloading the kernels must not meet queued launches
-    kernel_loading._loaded.clear()
+    nvrtc._loaded.clear()
 
     def work(_: int) -> bool:
         with torch.cuda.stream(torch.cuda.Stream()):

@@ -10,15 +10,14 @@ import torch
 
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
-from cuaug.codec.yuv import FORMATS, describe_frames
-from cuaug.codec.yuv_planes import PlaneRows
+from cuaug.codec.video.yuv import FORMATS, PlaneRows, describe_frames
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.workspace import Workspace
 from cuaug.plan import Layout, Type
 from cuaug.sources import Videos
 from tests.support.run_plans import plan_for
-from tests.video.frames import RandomFrame, convert
-from tests.video.support import Video, write_video
+from tests.support.video.frames import RandomFrame, convert
+from tests.support.video.videos import Video, write_video
 
 pytestmark = pytest.mark.cuda
 

@@ -13,12 +13,12 @@ from cuaug import DecodeOptions, Loader
 from cuaug.codec import CudaDecoder, DecoderPaths, read_header
 from cuaug.errors import DecodeError
 from cuaug.transforms import CenterCrop
-from tests.codec.images import without_segments
-from tests.loader.pictures import Bytes, photo
+from tests.support.codec.encoded_images import without_segments
+from tests.support.loader.further_pictures import Bytes, photo
 
 pytestmark = pytest.mark.cuda
 
-# The engines' inverse DCT, chroma filter and colour conversion round differently. An H200 differs by 0.70 levels on
+# The engines' inverse DCT, chroma filter and color conversion round differently. An H200 differs by 0.70 levels on
 # average and 5 at most, with 4:2:0.
 MAX_LEVELS, MEAN_LEVELS = 8, 0.75
 
@@ -178,7 +178,7 @@ def decoded_in(batches: list[list[bytes]], paths: DecoderPaths) -> list[list[tor
 
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
 def test_with_one_decoder_a_file_alone_equals_it_in_mixed_company(load_hint):
-    """The number of neighbours and their subsamplings choose the engine's path, which must not show."""
+    """The number of neighbors and their subsamplings choose the engine's path, which must not show."""
     company = mixed_company()
     paths = DecoderPaths(load_hint=load_hint)
     batches = [company, company[:2], *([data] for data in company[:4])]
@@ -189,7 +189,7 @@ def test_with_one_decoder_a_file_alone_equals_it_in_mixed_company(load_hint):
 
 
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
-def test_a_damaged_neighbour_in_mixed_company(load_hint):
+def test_a_damaged_neighbor_in_mixed_company(load_hint):
     """CUDA kernels decode file by file. A failing JPEG may cost the engine's batch, which CUDA kernels then decode."""
     company, bad = mixed_company(), undecodable()
     paths = DecoderPaths(load_hint=load_hint)

@@ -11,10 +11,10 @@ import torch
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from tests.codec.images import as_pillow
-from tests.codec.jpeg_crops import MCU, jpeg, slice_region
-from tests.loader.pictures import Bytes
+from tests.support.codec.encoded_images import as_pillow
+from tests.support.codec.jpeg_crops import MCU, jpeg, slice_region
 from tests.support.cuda_jpegs import CudaJpegs, damage_data, draw_jpeg, random_region
+from tests.support.loader.further_pictures import Bytes
 
 pytestmark = pytest.mark.cuda
 
@@ -47,7 +47,7 @@ def test_plain_upsampling_gives_the_cpu_decoders_bits():
 
 
 @pytest.mark.parametrize("index", [JpegIndex(1 << 40), None], ids=["stale index", "first visit"])
-def test_damaged_data_sets_the_status_and_touches_no_neighbour(index):
+def test_damaged_data_sets_the_status_and_touches_no_neighbor(index):
     files = [draw_jpeg(seed) for seed in range(64)]
     batch = CudaJpegs(files, index=index)
     want, _ = batch.decode()

@@ -15,7 +15,7 @@ from tests.support import run_plans
 from tests.support.run_plans import assert_same, plan_for
 from tests.support.strategies import (
     GEOMETRY,
-    NEIGHBOURHOODS,
+    NEIGHBORHOODS,
     POINTWISE,
     POSITIONAL,
     TURNS,
@@ -59,7 +59,7 @@ def test_random_programs(data, source, dtype, layout, tile):
     compare(batch, programs, dtype, layout, tile)
 
 
-@pytest.mark.parametrize("name", GEOMETRY + TURNS + POINTWISE + POSITIONAL + NEIGHBOURHOODS)
+@pytest.mark.parametrize("name", GEOMETRY + TURNS + POINTWISE + POSITIONAL + NEIGHBORHOODS)
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types)
 def test_each_operation(name, data, source, dtype):
     image = data.draw(images(sizes(3000), source))

@@ -13,8 +13,8 @@ from PIL import Image
 
 from cuaug import DecodeError, DecodeOptions, Loader, LoaderError
 from cuaug import transforms as T
-from tests.loader.pictures import Bytes, Memory, numbers_of, photo, write_photos
 from tests.loader.test_errors import bomb
+from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, write_photos
 
 pytestmark = pytest.mark.cuda
 
@@ -105,7 +105,7 @@ def test_one_launch_per_batch(monkeypatch):
 
 
 def test_thousands_of_labels_follow_their_images():
-    """JPEGs of one colour each, in many sizes: 1,728 colours, 19 levels apart, decoded by the engine and by CUDA."""
+    """JPEGs of one color each, in many sizes: 1,728 colors, 19 levels apart, decoded by the engine and by CUDA."""
     levels = np.arange(12) * 19 + 20
     colors = np.array(list(itertools.product(levels, repeat=3)), dtype=np.uint8)
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import torch
 
 from cuaug.devices import CpuExecutor, nvrtc, specialize
 from cuaug.devices.cuda import CudaExecutor
-from cuaug.devices.kernel_loading import load_functions
+from cuaug.devices.nvrtc import load_functions
 from cuaug.plan import CompiledPlan, Type
 from tests.ops.test_bits import images, operations_of, plan_with
 
@@ -22,9 +22,9 @@ class Builds:
     """In place of `Specializer`: a kernel for each launch, compiled at once."""
 
     def choose(self, device: int, number: int, signature: int, samples: int, functions: Any) -> Any:
-        defines, entry = specialize.macros(signature, functions)
+        entry, defines = specialize.build_of(signature, functions)
         arch = "{}{}".format(*torch.cuda.get_device_capability(device))
-        return load_functions(nvrtc.cached(arch, defines, functions=functions), [entry], device)[0]
+        return load_functions(nvrtc.cached(arch, entry, defines, functions), [entry], device)[0]
 
 
 def run_on_gpu(tables: CompiledPlan, image: np.ndarray, specializer: Any) -> np.ndarray:

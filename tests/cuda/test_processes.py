@@ -19,7 +19,7 @@ PREAMBLE = """
 import ctypes, os, signal, sys, time
 import torch
 from cuaug import DeviceError, Loader, transforms as T
-from tests.loader.pictures import Memory, numbers_of
+from tests.support.loader.further_pictures import Memory, numbers_of
 def ready():
     print("ready", flush=True)
 """

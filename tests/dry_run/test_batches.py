@@ -14,7 +14,7 @@ from PIL import Image
 import cuaug
 from cuaug import DecodeOptions
 from cuaug import transforms as T
-from cuaug._runtime.placement import Placement
+from cuaug._runtime.cpus import Placement
 from cuaug.batch import each_tensor
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
@@ -136,7 +136,7 @@ def test_decoded_caches(loader_on, fake, image_files, tmp_path, monkeypatch, pla
         return cuaug.DecodedCache(short_side, limit_bytes=limit_bytes, directory=directory, on_device=place == "device")
 
     cpu_cache = cuaug.DecodedCache(short_side, limit_bytes=limit_bytes)
-    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    monkeypatch.setattr("cuaug.cache.decoded.torch", fake.torch)
     with monkeypatch.context() as patch:
         open_cache = cuaug.DecodedCache.open
         patch.setattr(

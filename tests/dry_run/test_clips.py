@@ -16,15 +16,15 @@ from cuaug import transforms as T
 from cuaug.batch import each_tensor
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError
-from cuaug.pipeline.arena import Arena
-from cuaug.pipeline.cuda_producer import _ARENAS, CudaProducer
-from cuaug.pipeline.staged_clips import StagedClips
-from cuaug.pipeline.staging import StagingPool
+from cuaug.pipeline.cuda.arena import Arena
+from cuaug.pipeline.cuda.producer import _ARENAS, CudaProducer
+from cuaug.pipeline.cuda.staged_clips import StagedClips
+from cuaug.pipeline.cuda.staging import StagingPool
 from cuaug.sources import Videos
 from tests.dry_run.test_planted_mistakes import OTHER, edit
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
 from tests.support.run_plans import assert_same
-from tests.video.support import write_copies, write_video
+from tests.support.video.videos import write_copies, write_video
 
 CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
 VIEW = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])

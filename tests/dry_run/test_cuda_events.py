@@ -10,13 +10,13 @@ import time
 import pytest
 
 from cuaug import DecodeOptions
-from cuaug.pipeline import cuda_producer
+from cuaug.pipeline.cuda import producer
 from cuaug.profiling.timeline import chrome_trace
-from tests.codec.jpeg_crops import jpeg
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes
 from tests.loader.test_profile import check_trace
+from tests.support.codec.jpeg_crops import jpeg
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
+from tests.support.loader.further_pictures import Bytes
 
 
 def test_a_profile_has_the_gpus_lane(loader_on, image_files, fake, tmp_path):
@@ -106,7 +106,7 @@ def test_few_batches_record_events_with_timing_unless_a_profile_runs(loader_on, 
     loader = loader_on(True, image_files, CHAIN, batch_size=1)  # 37 batches: 0 to 3, 16 and 32 are measured
     list(loader)
     assert len(timed) == 3 * 6
-    finished = 37 - cuda_producer._ARENAS  # the last ones are read when their arenas are used again
+    finished = 37 - producer._ARENAS  # the last ones are read when their arenas are used again
     seconds = loader.stats().seconds
     assert seconds["gpu_decode"] == seconds["gpu_augment"] == pytest.approx(2e-3 * finished)
     timed.clear()

@@ -16,7 +16,7 @@ from cuaug import decoding
 from cuaug import transforms as T
 from cuaug.pipeline import shared
 from cuaug.pipeline.config import choose
-from cuaug.pipeline.cuda import CudaPipeline
+from cuaug.pipeline.cuda.cuda_job import CudaPipeline
 from cuaug.profiling.recorder import Recorder
 
 

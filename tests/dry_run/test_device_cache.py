@@ -11,9 +11,9 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.codec import ResidentJpeg
 from cuaug.errors import LoaderError
-from tests.codec.jpeg_crops import MCU, jpeg
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes
+from tests.support.codec.jpeg_crops import MCU, jpeg
+from tests.support.loader.further_pictures import Bytes
 from tests.support.run_plans import assert_same
 
 VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
@@ -40,7 +40,7 @@ def jpegs() -> list[bytes]:
 @pytest.fixture
 def cached(loader_on, fake, monkeypatch):
     """Makes a loader on the fakes, with a cache on the device."""
-    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    monkeypatch.setattr("cuaug.cache.decoded.torch", fake.torch)
     open_cache = cuaug.EncodedCache.open
 
     def make(source: Any, chain: Any, cache: cuaug.EncodedCache, **options: Any) -> cuaug.Loader:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dry_run.exclusions import EXCLUDED, ROOMS
+from tests.support.dry_run.exclusions import EXCLUDED, ROOMS
 from tests.support.fake_gpu import BANNER, ROOT, SKIPPED
 
 # Code that passes on a GPU, and code that fails there, with a part of the error.
@@ -58,7 +58,7 @@ TEST_FILE = """
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, pytest, torch
 from cuaug import Loader
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("body", {bodies!r}, ids=range({count}))

@@ -15,10 +15,10 @@ from PIL import Image as PillowImage
 
 from cuaug import DecodeOptions
 from cuaug.codec import CudaDecoder, nv
-from cuaug.pipeline import cuda_producer
-from tests.codec.images import without_segments
+from cuaug.pipeline.cuda import producer
 from tests.dry_run import CHAIN
-from tests.loader.pictures import photo
+from tests.support.codec.encoded_images import without_segments
+from tests.support.loader.further_pictures import photo
 from tests.support.run_plans import assert_same
 
 _CPU_ONLY = -99999  # nvImageCodec's NVIMGCODEC_DEVICE_CPU_ONLY
@@ -71,8 +71,8 @@ class FakeCodec:
 @pytest.fixture
 def codec(fake, monkeypatch):
     """The real `CudaDecoder` on `FakeCodec`, without the engine."""
-    monkeypatch.setattr(cuda_producer, "CudaDecoder", CudaDecoder)
-    monkeypatch.setattr("cuaug.codec.cuda.nv", lambda: FakeCodec)
+    monkeypatch.setattr(producer, "CudaDecoder", CudaDecoder)
+    monkeypatch.setattr("cuaug.codec.cuda_decoder.nv", lambda: FakeCodec)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 20, 80 << 30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)

@@ -11,11 +11,11 @@ from PIL import Image
 
 from cuaug import DecodeOptions
 from cuaug import transforms as T
-from tests.codec.images import app1, encode, photo, tiff_block
-from tests.codec.jpeg_crops import MCU, jpeg
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes, noisy_jpeg
+from tests.support.codec.encoded_images import app1, encode, photo, tiff_block
+from tests.support.codec.jpeg_crops import MCU, jpeg
 from tests.support.fake_cuda import FakeDecoder
+from tests.support.loader.further_pictures import Bytes, noisy_jpeg
 from tests.support.run_plans import assert_same
 
 FIVE = [T.CenterCrop(50), T.FiveCrop(24), T.Normalize(0.5, 0.2)]

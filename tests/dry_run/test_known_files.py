@@ -15,10 +15,10 @@ from cuaug.codec import FileView
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.native_work import FileReads
 from cuaug.sources import TarShards
-from tests.codec.jpeg_crops import MCU, jpeg
 from tests.dry_run import CHAIN
-from tests.sources import writers
+from tests.support.codec.jpeg_crops import MCU, jpeg
 from tests.support.run_plans import assert_same
+from tests.support.sources import writers
 
 COUNT = 12
 #: Seconds until a file's times tell of any later change (kernels/cpu/file_status.h).

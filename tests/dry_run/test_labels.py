@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from cuaug.device import resolve_labels_device
 from cuaug.errors import ArgumentError
-from cuaug.pipeline import cuda as pipeline
-from cuaug.pipeline import label_upload
+from cuaug.pipeline.cuda import cuda_job
+from cuaug.pipeline.cuda import cuda_job as pipeline
+from cuaug.pipeline.resolve_device import resolve_labels_device
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeEvent
 
@@ -42,7 +42,7 @@ def test_every_dense_tensor_is_uploaded_by_one_copy(fake):
         "d": OrderedDict(x=torch.arange(3).to(torch.uint16), y=None, z=np.arange(2)),
         "e": sparse,
     }
-    uploaded, memory = label_upload.upload_labels(labels, torch.device("cpu"))
+    uploaded, memory = cuda_job.upload_labels(labels, torch.device("cpu"))
     assert fake.torch.allocations == [("pinned", memory.nbytes)]
     assert type(uploaded["c"]) is Pair and uploaded["c"].right == "text" and type(uploaded["d"]) is OrderedDict
     assert uploaded["e"] is sparse and uploaded["d"]["y"] is None and uploaded["d"]["z"] is labels["d"]["z"]
@@ -62,14 +62,14 @@ def test_every_dense_tensor_is_uploaded_by_one_copy(fake):
 
 def test_labels_without_tensors_need_no_copy(fake):
     labels = ["a", {"b": 3}, None]
-    assert label_upload.upload_labels(labels, META) == (labels, None) and not fake.torch.allocations
+    assert cuda_job.upload_labels(labels, META) == (labels, None) and not fake.torch.allocations
 
 
 @pytest.mark.parametrize("labels_device", [None, "cpu"])
 def test_labels_come_on_the_loaders_device_unless_asked_otherwise(loader_on, image_files, monkeypatch, labels_device):
     """The copy is queued before the event that the consumer's stream waits for."""
     steps = []
-    upload, record = label_upload.upload_labels, FakeEvent.record
+    upload, record = cuda_job.upload_labels, FakeEvent.record
 
     def to_device(labels: Any, device: torch.device) -> Any:
         steps.append("labels")

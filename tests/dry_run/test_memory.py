@@ -14,15 +14,15 @@ import torch
 from PIL import Image
 
 from cuaug import transforms as T
-from cuaug.cache.device import DeviceStore
+from cuaug.cache.decoded import DeviceStore
 from cuaug.devices import cuda
-from cuaug.pipeline import arena as arenas
-from cuaug.pipeline import cuda_producer
+from cuaug.pipeline.cuda import arena as arenas
+from cuaug.pipeline.cuda import producer as cuda_producer
 from cuaug.plan.layout import SAMPLE
 from cuaug.targets import Targets
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes, noisy_jpeg
 from tests.support.fake_cuda import FakeDecoder, FakeEvent, FakeStream
+from tests.support.loader.further_pictures import Bytes, noisy_jpeg
 
 
 class PixelSource:
@@ -132,7 +132,7 @@ def test_a_failed_batchs_memory_has_an_event(loader_on, image_files, fake, monke
     assert loader._pipeline.producer._arenas[0].free.pending
 
 
-def test_the_stream_is_synchronised_before_decoding_into_new_memory(loader_on, image_files, monkeypatch):
+def test_the_stream_is_synchronized_before_decoding_into_new_memory(loader_on, image_files, monkeypatch):
     """Work on the stream may still use memory from torch's allocator, and the decoder may not wait for it."""
     new, decoded = [], []
     reallocate, decode = arenas.Slot.reallocate, FakeDecoder.decode_batch
@@ -200,25 +200,25 @@ def test_slots_are_kept_and_giant_ones_freed(loader_on, tmp_path, monkeypatch):
 
 def test_a_cache_on_the_gpu_offers_only_finished_copies(fake, monkeypatch):
     """A reader may use them on any stream."""
-    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    monkeypatch.setattr("cuaug.cache.decoded.torch", fake.torch)
     store, found = DeviceStore(10_000, torch.device("cpu")), []
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: found.append(store.get(0)))
     store.put({0: torch.zeros((2, 2, 3), dtype=torch.uint8)})
     assert found == [None] and store.get(0) is not None
 
 
-def test_close_synchronises_the_stream_before_freeing_it(loader_on, image_files, fake, monkeypatch):
+def test_close_synchronizes_the_stream_before_freeing_it(loader_on, image_files, fake, monkeypatch):
     """The decoder may not heed the stream that frees memory."""
     loaders = [loader_on(True, image_files, CHAIN, batch_size=8) for _ in range(2)]
     for loader in loaders:
         list(loader)
     streams = [weakref.ref(loader._pipeline.producer.stream) for loader in loaders]
     assert None not in {stream() for stream in streams} and streams[0]() is not streams[1]()
-    synchronised = []
-    monkeypatch.setattr(FakeStream, "synchronize", lambda self: synchronised.append(weakref.ref(self)))
+    synchronized = []
+    monkeypatch.setattr(FakeStream, "synchronize", lambda self: synchronized.append(weakref.ref(self)))
     for loader in (*loaders, *loaders):
         loader.close()
-    assert synchronised == streams and {stream() for stream in streams} == {None}
+    assert synchronized == streams and {stream() for stream in streams} == {None}
 
 
 def test_the_two_arenas_share_memory_between_passes(loader_on, image_files):

@@ -11,14 +11,14 @@ import pytest
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec.nvdec import NvdecDecoder, _Clip
+from cuaug.codec.video.nvdec import NvdecDecoder, _Clip
 from cuaug.errors import DecodeError, DeviceError, LoaderError
-from cuaug.pipeline.staged_clips import StagedClips
+from cuaug.pipeline.cuda.staged_clips import StagedClips
 from cuaug.sources import Videos
 from tests.dry_run.test_clips import CHAIN, CHAINS, compare, videos
 from tests.dry_run.test_planted_mistakes import edit
 from tests.support.fake_nvdec import replace_nvdec
-from tests.video.support import VIDEOS, Video, write_copies, write_video
+from tests.support.video.videos import VIDEOS, Video, write_copies, write_video
 
 NVDEC = cuaug.DecodeOptions(video_decoder="nvdec")
 #: Videos that NVDEC decodes. No key frame of the edit lists' first frames is shown, so those clips are FFmpeg's.
@@ -206,7 +206,7 @@ def test_what_is_missing_is_said_when_the_loader_is_made(loader_on, paths, fake,
     def broken(module: str, extra: str) -> Any:
         raise RuntimeError("libnvidia-encode.so.1: cannot open shared object file\n\n=== TROUBLESHOOTING")
 
-    monkeypatch.setattr("cuaug.codec.nvdec.require_module", broken)
+    monkeypatch.setattr("cuaug.codec.video.nvdec.require_module", broken)
     with pytest.raises(DeviceError, match=r"libnvidia-encode.so.1: cannot open .*NVIDIA_DRIVER_CAPABILITIES"):
         loader_on(True, videos(paths), CHAIN, decode=NVDEC)
 

@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 
 from cuaug import transforms as T
-from cuaug.devices import cuda, kernel_loading
+from cuaug.devices import cuda, nvrtc
 from cuaug.devices.workspace import Workspace
-from cuaug.pipeline.arena import Slot
-from cuaug.pipeline.cuda import CudaJob
-from cuaug.pipeline.cuda_decoding import BatchDecoding
-from cuaug.pipeline.cuda_producer import CudaProducer
+from cuaug.pipeline.cuda.arena import Slot
+from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
+from cuaug.pipeline.cuda.cuda_job import CudaJob
+from cuaug.pipeline.cuda.producer import CudaProducer
 from cuaug.plan import Layout, Type
 from tests.kernels.test_cuda_executor import run
 from tests.support.fake_cuda import DEFAULT_SHARED_BYTES
@@ -122,13 +122,13 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
         r"decoding into a slot: the CPU has not waited for the launch on stream \d",
     ),
     "shared memory is not asked for": (
-        (kernel_loading, "load_functions"),
+        (nvrtc, "load_functions"),
         [("function.max_dynamic_shared_size_bytes =", "_ =")],
         f"bytes of shared memory, but {DEFAULT_SHARED_BYTES} are granted",
     ),
     # --- devices ------------------------------------------------------------------------------------------------------
     "a module is loaded with another device current": (
-        (kernel_loading, "load_functions"),
+        (nvrtc, "load_functions"),
         [(", torch.cuda.device(device_index):", ":")],
         "loading a module: GPU 0 is current",
     ),

@@ -6,10 +6,10 @@ import pytest
 
 from cuaug import DecodeOptions
 from cuaug.errors import LoaderError
-from tests.codec.jpeg_crops import jpeg
 from tests.dry_run import CHAIN
-from tests.loader.pictures import Bytes
+from tests.support.codec.jpeg_crops import jpeg
 from tests.support.fake_cuda import FakeDecoder
+from tests.support.loader.further_pictures import Bytes
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,16 @@ from cuaug import DecodedCache, DecodeOptions
 from cuaug import transforms as T
 from cuaug._runtime.native import address, library
 from cuaug.codec import EncodedJpeg, image
-from cuaug.pipeline import staging
-from cuaug.pipeline.arena import Arena
-from cuaug.pipeline.cuda_producer import _ARENAS, CudaProducer
+from cuaug.pipeline.cuda import staging
+from cuaug.pipeline.cuda.arena import Arena
+from cuaug.pipeline.cuda.producer import _ARENAS, CudaProducer
 from cuaug.pipeline.planning import Planned
-from tests.codec.images import encode, photo
-from tests.codec.jpeg_crops import jpeg
 from tests.dry_run import CHAIN
 from tests.dry_run.test_memory import PixelSource
-from tests.loader.pictures import Bytes
+from tests.support.codec.encoded_images import encode, photo
+from tests.support.codec.jpeg_crops import jpeg
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
+from tests.support.loader.further_pictures import Bytes
 from tests.support.run_plans import assert_same
 
 COUNT = 24

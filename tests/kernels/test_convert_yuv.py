@@ -1,4 +1,4 @@
-"""kernels/cuda/convert_yuv.h emulated on a CPU: the bits of NumPy, whatever the grid and the block."""
+"""kernels/cuda/convert_yuv.cu emulated on a CPU: the bits of NumPy, whatever the grid and the block."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cuaug.codec.exif import orient_array
-from cuaug.codec.yuv import FORMATS, describe_frames
+from cuaug.codec.sniff import orient_array
+from cuaug.codec.video.yuv import FORMATS, describe_frames
 from cuaug.devices import nvrtc
 from tests.kernels.test_nvrtc import ARCHITECTURES, usage
 from tests.kernels.test_scratch import compiled
 from tests.support.builds import copy_patched
-from tests.video.frames import RandomFrame
+from tests.support.video.frames import RandomFrame
 from tests.video.test_yuv import matrices, names, reference, seeds
 
-ONLY = "CUAUG_ONLY_CONVERT_YUV"
+SOURCE = Path(__file__).parents[1] / "support" / "emulate_convert_yuv.cpp"
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 40))
 
 
@@ -30,7 +30,7 @@ def emulate(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def compiled_conversion(folder: Path, **options: Any) -> Any:
-    library = compiled(folder, extra=[f"-D{ONLY}"], **options)
+    library = compiled(folder, source=SOURCE, **options)
     library.emulate_conversion.argtypes = [ctypes.c_void_p] + [ctypes.c_int] * 3
     return library
 
@@ -89,9 +89,9 @@ def test_every_format(emulate):
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("cuda/convert_yuv.h", "row += gridDim.y", "row += gridDim.y + 1"),
-        ("cuda/convert_yuv.h", "column += blockDim.x", "column += blockDim.x + 1"),
-        ("cuda/convert_yuv.h", "row * image.target_row", "row * image.target_column"),
+        ("cuda/convert_yuv.cu", "row += gridDim.y", "row += gridDim.y + 1"),
+        ("cuda/convert_yuv.cu", "column += blockDim.x", "column += blockDim.x + 1"),
+        ("cuda/convert_yuv.cu", "row * image.target_row", "row * image.target_column"),
         ("core/yuv.h", "cosited) return {near, min(near + odd", "cosited) return {near, min(near + 1 - odd"),
         ("core/yuv.h", "0.75f};", "0.5f};"),
     ],
@@ -106,7 +106,7 @@ def test_the_comparison_finds_mistakes(tmp_path, file, right, wrong):
 def test_compiles_without_spills(arch):
     """In a program of its own, without the other kernels."""
     pytest.importorskip("cupy")
-    kernels = usage(nvrtc.compile(arch, [ONLY])[1])
+    kernels = usage(nvrtc.compile(arch, "convert_yuv")[1])
     assert kernels.keys() == {"convert_yuv"}
     used = kernels["convert_yuv"]
     assert used.registers <= 64 and used.spilled == used.stack == 0, used

@@ -18,7 +18,7 @@ from cuaug.devices import cuda, nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan import Layout, Type
 from cuaug.sampling.rng import SampleRNG
-from tests.cuda import sanitize_driver
+from tests.sanitize import sanitize_driver
 from tests.support import run_plans
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import assert_same, plan_for

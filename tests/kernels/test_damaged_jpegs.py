@@ -1,7 +1,7 @@
 """Damaged JPEGs on the CPU build of the decoder for GPUs.
 
 A file is refused, or its status says that it is damaged, or the pixels are those of the CPU decoder: never others.
-Nothing outside is written, and the neighbours in the batch keep their pixels. CUAUG_FUZZ_CASES=100000 makes a longer
+Nothing outside is written, and the neighbors in the batch keep their pixels. CUAUG_FUZZ_CASES=100000 makes a longer
 run, CUAUG_FUZZ_SEED another one.
 """
 
@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.codec.exif import Region
 from cuaug.codec.image import EncodedImage
 from cuaug.codec.jpeg_index import IndexFile
+from cuaug.codec.sniff import Region
 from cuaug.errors import DecodeError
-from tests.codec.images import GRAY, encode
-from tests.codec.index_files import Record, forge, forged_record, open_descriptor, parse
-from tests.codec.mutations import mutate
-from tests.codec.originals import ORIGINALS
+from tests.fuzz.mutations import mutate
+from tests.support.codec.encoded_images import GRAY, encode
+from tests.support.codec.index_files import Record, forge, forged_record, open_descriptor, parse
+from tests.support.codec.originals import ORIGINALS
 from tests.support.device_jpegs import Outcome, decode, decode_rows
 from tests.support.jpeg_writer import FACTORS, STANDARD, JpegWriter, Tables, every_kind, segment
 
@@ -51,8 +51,8 @@ def check(image: EncodedImage, region: Region, name: str, *, index: JpegIndex | 
     rows[:, 6] = 1  # all JPEGs, also where nvImageCodec would not be asked
     outcomes = decode_rows(rows, index=index)
     for sound in outcomes[::2]:
-        assert not sound.is_damaged, f"{name}: the neighbour's status changed"
-        np.testing.assert_array_equal(sound.pixels, SOUND_PIXELS, f"{name}: the neighbour changed")
+        assert not sound.is_damaged, f"{name}: the neighbor's status changed"
+        np.testing.assert_array_equal(sound.pixels, SOUND_PIXELS, f"{name}: the neighbor changed")
     first, second = outcomes[1], outcomes[3]
     return assert_never_others(first, image, None, name), assert_never_others(second, image, region, name)
 

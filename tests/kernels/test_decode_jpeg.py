@@ -16,11 +16,11 @@ from PIL import Image
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.jpeg_index import IndexFile
-from tests.codec.images import FORMATS, RGB, encode, encode_jpeg, photo, without_segments
-from tests.codec.index_files import open_descriptor, parse
-from tests.codec.jpeg_crops import displayed, draw_region, slice_region
-from tests.codec.originals import ORIGINALS
 from tests.support import strategies
+from tests.support.codec.encoded_images import FORMATS, RGB, encode, encode_jpeg, photo, without_segments
+from tests.support.codec.index_files import open_descriptor, parse
+from tests.support.codec.jpeg_crops import displayed, draw_region, slice_region
+from tests.support.codec.originals import ORIGINALS
 from tests.support.device_jpegs import GuardedMemory, Outcome, add, decode, decode_rows, request
 from tests.support.jpeg_writer import ADOBE_RGB, FACTORS, LONG, STANDARD, JpegWriter, every_kind, segment
 
@@ -267,7 +267,7 @@ REFUSED = refused_files()
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_files_touch_nothing(name):
-    """Neither their memory nor their neighbours."""
+    """Neither their memory nor their neighbors."""
     sound = KINDS["4:2:0"]
     rows = np.array([request(sound)] * 3, dtype=np.int64)
     held = np.frombuffer(REFUSED[name], np.uint8)

@@ -26,7 +26,7 @@ SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 MISTAKES = {
     "begin": ("core/jpeg_bits.h", "end = size, next = irregular = {min(bit / 8, size) <> bit / 8};"),
     "rectangle": ("core/decode_jpeg.h", "return {is_inside <> true} ? place : NOT_STORED;"),
-    "neighbour": ("core/color_jpeg.h", "if ({count > 8 <> true}) {"),
+    "neighbor": ("core/color_jpeg.h", "if ({count > 8 <> true}) {"),
     "tile": ("core/color_jpeg.h", "if ({row < image.bottom && column < image.right <> true}) color_pixels"),
     "pixel": ("core/color_jpeg.h", "if ({row >= target.rows <> false} || 3 * column < target.left"),
     "vector": ("core/color_jpeg.h", "if ({first + 16 * k < left || first + 16 * k + 16 > right <> false}) continue;"),
@@ -47,7 +47,7 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
 
 def test_damaged_files_are_clean(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    program = ["-m", "tests.kernels.sanitized_device_jpegs", str(library), str(CASES), str(SEED)]
+    program = ["-m", "tests.sanitize.sanitized_device_jpegs", str(library), str(CASES), str(SEED)]
     status, output = run(library, "libasan.so", program)
     found = {name: int(number) for name, number in re.findall(r"'([a-z ]+)': (\d+)", output)}
     assert status == 0 and found, output[-5000:]
@@ -58,7 +58,7 @@ def test_wrong_accesses_are_reported(tmp_path):
     library = compiled(tmp_path, tmp_path / "kernels", plant_mistakes(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
     work = f"sanitized_device_jpegs.main({str(library)!r}, 500)"
-    prepare = "from tests.kernels import sanitized_device_jpegs"
+    prepare = "from tests.sanitize import sanitized_device_jpegs"
     found = run_each(library, "libasan.so", prepare, work, numbers, tmp_path)
     status, output = found.pop("none")
     assert status == 0 and "added" in output, f"the library without a mistake: {output}"

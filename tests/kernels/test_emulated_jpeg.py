@@ -149,7 +149,7 @@ def test_missing_barriers_and_misaligned_memory_show(tmp_path, file, right, wron
 @pytest.mark.parametrize("arch", [pytest.param(a, marks=[] if a == 90 else [pytest.mark.long]) for a in ARCHITECTURES])
 def test_compiles_without_spills(arch, record_property):
     pytest.importorskip("cupy")
-    _, log = nvrtc.compile(arch, program="decode_jpeg")
+    _, log = nvrtc.compile(arch, "decode_jpeg")
     kernels = usage(log)
     record_property("usage", str(kernels))
     limits = {"decode_jpeg": 64, "color_jpeg": 64, "build_lookups": 64, "scan_jpeg": 64}  # with 512 threads

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.codec.images import encode_jpeg
 from tests.kernels.test_decode_jpeg import jpegs
 from tests.kernels.test_emulated_jpeg import Emulation, assert_shows, build
 from tests.kernels.test_scan_jpeg import KINDS, textured
 from tests.support.builds import copy_patched
+from tests.support.codec.encoded_images import encode_jpeg
 from tests.support.device_jpegs import decode
 from tests.support.scanned_jpegs import FirstVisit, records_of, visit
 

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
-from cuaug.codec.yuv import convert_frames, describe_frames
-from cuaug.codec.yuv_planes import PlaneRows
+from cuaug.codec.video.yuv import PlaneRows, convert_frames, describe_frames
 from cuaug.devices import CpuExecutor, cuda, fuse_luts
 from cuaug.devices.workspace import Workspace, converted_bytes
 from cuaug.plan import Layout, Type
 from cuaug.sampling.rng import SampleRNG
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import assert_same, plan_for
-from tests.video.frames import RandomFrame, convert
+from tests.support.video.frames import RandomFrame, convert
 from tests.video.test_yuv import names, seeds, sizes
 
 pytest.importorskip("cupy")

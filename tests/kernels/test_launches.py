@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
-from cuaug.devices import cuda, tiles, workspace
+from cuaug.devices import cuda, workspace
+from cuaug.devices import cuda as tiles
 from cuaug.errors import DeviceError
 from cuaug.plan import Layout, Plan, Type, operations
 from cuaug.plan.layout import SAMPLE

@@ -10,13 +10,16 @@ import subprocess
 import numpy as np
 import pytest
 
-from cuaug._runtime.native import KERNEL_DIRECTORY, library
+from cuaug._runtime.c_headers import KERNEL_DIRECTORY
+from cuaug.pipeline import native_work
 from cuaug.plan import layout
 from cuaug.plan.pass_table import PassTablePointers
 
 STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
 STRUCTS["YuvImage"] = layout.YUV_IMAGE
-ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
+INNER = {"Source": "source", "Target": "target", "Padding": "before", "Field": "field", "Statistic": "measure"}
+STRUCTS |= {name: layout.SAMPLE[field] for name, field in INNER.items()}
+ENUMS = (layout.Filter, layout.Measure, layout.Neighborhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
 HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
 CODES = [operation.name for operation in layout.POINT_OPERATIONS]
 
@@ -79,14 +82,23 @@ def test_enumerations_have_the_same_values(enum, compiled):
     assert {f"{enum.__name__}.{member.name}": (member.value,) for member in enum} == header
 
 
-def test_the_built_library_has_these_sizes():
-    sizes = np.zeros(3, dtype=np.int64)
-    library.cuaug_sizes(sizes.ctypes.data)
-    assert sizes.tolist() == [layout.SAMPLE.itemsize, layout.AXIS.itemsize, layout.OP.itemsize]
+WORK = ("_BatchWork", "_PlanTables", "_ReadWork", "_RunWork", "_StageWork")
+ROWS = ("_FILE_ROW", "_SAMPLE_ROW", "_ORIGIN", "_REGION")
+NATIVE = {"PassTable": PassTablePointers}
+NATIVE |= {struct.__name__: struct for struct in (getattr(native_work, name) for name in (*WORK, *ROWS))}
 
 
-def test_the_built_library_has_the_fields_of_the_pass_table():
-    assert library.cuaug_pass_table_size() == ctypes.sizeof(PassTablePointers)
+def test_ctypes_structs_have_the_compilers_layout(tmp_path):
+    lines = ["#include <cstddef>", '#include "cpu/c_api.cpp"']
+    for name, struct in NATIVE.items():
+        lines.append(f"static_assert(sizeof({name}) == {ctypes.sizeof(struct)});")
+        for field, *_ in struct._fields_:
+            place = getattr(struct, field)
+            lines.append(f"static_assert(offsetof({name}, {field}) == {place.offset});")
+            lines.append(f"static_assert(sizeof({name}::{field}) == {place.size});")
+    (tmp_path / "structs.cpp").write_text("\n".join(lines))
+    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-fsyntax-only", "-Wno-psabi", f"-I{KERNEL_DIRECTORY}"]
+    subprocess.run([*command, tmp_path / "structs.cpp"], check=True)
 
 
 def test_another_order_or_type_differs(compiled):

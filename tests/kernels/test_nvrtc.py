@@ -67,18 +67,15 @@ def test_structs_have_the_size_of_the_dtypes(monkeypatch):
 @pytest.mark.parametrize(
     "arch", [pytest.param(arch, marks=pytest.mark.slow if arch == 90 else pytest.mark.long) for arch in ARCHITECTURES]
 )
-def test_compiles_without_spills(arch, record_property):
-    cubin, log = nvrtc.compile(arch)
-    assert cubin[:4] == b"\x7fELF" and b"augment" in cubin and len(cubin) == elf_end(cubin)
+@pytest.mark.parametrize(("program", "registers", "stack"), [("augment", 128, 208), ("resample", 80, 0)])
+def test_compiles_without_spills(arch, program, registers, stack, record_property):
+    """4 and 6 blocks of 128 threads fit on a multiprocessor. 192 bytes are registers of core/pixel_function.h."""
+    cubin, log = nvrtc.compile(arch, program)
+    assert cubin[:4] == b"\x7fELF" and program.encode() in cubin and len(cubin) == elf_end(cubin)
     record_property("cubin_bytes", len(cubin))
-    kernels = usage(log)
-    record_property("usage", str(kernels))
-    limits = {"augment": 128, "resample": 80}  # 4 and 6 blocks of 128 threads fit on a multiprocessor
-    assert kernels.keys() == limits.keys(), log
-    for name, used in kernels.items():
-        assert used.registers <= limits[name] and used.spilled == 0, log
-        # 192 bytes are the registers of core/pixel_function.h's interpreter.
-        assert used.stack <= {"augment": 208, "resample": 0}[name], log
+    ((kernel, used),) = usage(log).items()
+    record_property("usage", str(used))
+    assert kernel == program and used.registers <= registers and used.spilled == 0 and used.stack <= stack, log
 
 
 def test_usage_reads_spills():
@@ -182,7 +179,7 @@ def test_as_few_registers_as_spill_none(monkeypatch):
     monkeypatch.setattr(nvrtc, "sources", lambda *_: (text, {}))
     registers = []
     for count in (10, 50, 66, 90):
-        used = usage(nvrtc.compile(90, [f"COUNT={count}"])[1])["augment"]
+        used = usage(nvrtc.compile(90, defines=[f"COUNT={count}"])[1])["augment"]
         assert used.spilled == 0
         registers.append(used.registers)
     assert registers[0] < registers[1] <= 64 < registers[2] <= 80 < registers[3] <= 128
@@ -270,7 +267,7 @@ def test_code_for_gpus_newer_than_nvrtc(known_to, one_kernel, monkeypatch, tmp_p
 
 def test_the_doctor_says_which_target_was_taken(known_to, monkeypatch):
     known_to((12, 8))
-    monkeypatch.setattr(nvrtc, "cached", lambda arch, defines, program: b"")
+    monkeypatch.setattr(nvrtc, "cached", lambda arch, program: b"")
     texts = []
     for arch in (90, 103, 130):
         monkeypatch.setattr(checks, "_gpu_architecture", lambda arch=arch: arch)
@@ -284,7 +281,7 @@ def compiled(monkeypatch, tmp_path) -> list[int]:
     """Replaces the compiler: kernels of 100 kB, cached in tmp_path / "cache". Lists the architectures compiled."""
     compiles: list[int] = []
 
-    def compile(arch: int, defines: Sequence[str], program: str) -> tuple[bytes, str]:
+    def compile(arch: int, program: str, defines: Sequence[str]) -> tuple[bytes, str]:
         compiles.append(arch)
         time.sleep(0.05)
         return bytes([arch]) * 100_000, ""
@@ -362,8 +359,11 @@ def test_only_this_user_may_enter_the_cache_directory(compiled, tmp_path):
 
 def test_headers_come_from_the_contract_core_and_cuda():
     """No header of the system, and nothing of cpu/ outside a branch for the CPU."""
-    text, headers = nvrtc.sources()
-    included = set(re.findall(r"#include ([\"<].*[\">])", "".join([text, *headers.values()])))
+    programs = [nvrtc.sources(program) for program in nvrtc._REGISTERS]
+    headers = programs[0][1]
+    included = set(
+        re.findall(r"#include ([\"<].*[\">])", "".join([*(text for text, _ in programs), *headers.values()]))
+    )
     included.remove('"pixel_functions.h"')  # written for a chain
     assert {name for name in included if not name.startswith('"cpu/')} <= {f'"{name}"' for name in headers}
     assert {name.rpartition("/")[0] for name in headers} == {"", "core", "cuda"}

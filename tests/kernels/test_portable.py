@@ -1,7 +1,7 @@
 """The portable kernels, which other processors than x86-64 compile, give the same bits.
 
 They are compiled for x86-64 here, with `char` unsigned as on aarch64. tests/kernels/test_sanitizers.py reports
-behaviour that differs between processors, such as the conversion of floats that no integer can hold.
+behavior that differs between processors, such as the conversion of floats that no integer can hold.
 """
 
 from __future__ import annotations

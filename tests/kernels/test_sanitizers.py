@@ -18,7 +18,7 @@ import pytest
 
 from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Filter, Layout, Plan, Type
-from cuaug.plan.layout import WARP_FILTERS, Measure, Neighbourhood, OpCode
+from cuaug.plan.layout import WARP_FILTERS, Measure, Neighborhood, OpCode
 from tests.support import sanitizer_plans
 from tests.support.builds import PORTABLE, build
 from tests.support.sanitizers import ADDRESS, ROOT, THREAD, plant_mistakes, run, run_each
@@ -32,7 +32,7 @@ def plans(every: int, isas: Iterable[str]) -> list[str]:
 
 
 def test_the_plans_reach_every_path():
-    """Every operation, measure, neighbourhood, filter and border, on gathering and resampling passes."""
+    """Every operation, measure, neighborhood, filter and border, on gathering and resampling passes."""
     rows, codes = [], set()
     always = [(31, 45, write) for write in sanitizer_plans.ALWAYS.values()]
     parts = itertools.product(sanitizer_plans.SIZES, (sanitizer_plans.geometries, sanitizer_plans.warps))
@@ -44,29 +44,29 @@ def test_the_plans_reach_every_path():
         codes |= set(tables.ops["code"].tolist())
     assert codes == set(OpCode)
     every = np.concatenate(rows)
-    gathers = (every["warped"] != 0) | (every["neighbourhood"] > Neighbourhood.SEPARABLE)
-    assert set(every["neighbourhood"]) == set(Neighbourhood)
+    gathers = (every["warped"] != 0) | (every["neighborhood"] > Neighborhood.SEPARABLE)
+    assert set(every["neighborhood"]) == set(Neighborhood)
     stored = set(Filter) - {Filter.NEAREST_EXACT}  # which rows hold as NEAREST with an offset
     for passes, filters in ((every[gathers], set(WARP_FILTERS)), (every[~gathers], stored)):
-        assert set(passes["measure"]) == set(Measure)
-        assert set(passes["border_before"]) == set(passes["border_after"]) == set(Border)
+        assert set(passes["measure"]["kind"]) == set(Measure)
+        assert set(passes["before"]["border"]) == set(passes["after"]["border"]) == set(Border)
         assert set(passes["transposed"]) == {0, 1} and set(passes["filter"]) == filters
     # The first operation of a pass uses the statistics, so a gathering pass never does.
-    pairs = set(zip(every[~gathers]["measured"], every[~gathers]["measure"], strict=True))
-    assert pairs >= set(itertools.product(Measure, Measure)) and not every[gathers]["measured"].any()
+    pairs = set(zip(every[~gathers]["measured"]["kind"], every[~gathers]["measure"]["kind"], strict=True))
+    assert pairs >= set(itertools.product(Measure, Measure)) and not every[gathers]["measured"]["kind"].any()
     warped = every[every["warped"] != 0]
-    perspective, displaced = (warped["matrix"][:, 6:8] != 0).any(axis=1), warped["field_rows"] > 0
+    perspective, displaced = (warped["matrix"][:, 6:8] != 0).any(axis=1), warped["field"]["rows"] > 0
     assert {(False, False), (True, False), (False, True), (True, True)} <= set(zip(perspective, displaced, strict=True))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("flags", "isas"), [([], tuple(ISAS)), (PORTABLE, ("baseline",))], ids=["x86-64", "portable"])
-def test_no_bad_access_and_no_undefined_behaviour(tmp_path, flags, isas):
+def test_no_bad_access_and_no_undefined_behavior(tmp_path, flags, isas):
     library = build(tmp_path / "kernels.so", ["-Og", *ADDRESS, *flags], isas=isas)
     status, output = run(library, "libasan.so", plans(1, isas))
     assert status == 0 and "plans" in output, output
     if not flags:
-        status, output = run(library, "libasan.so", ["-m", "tests.codec.sanitized_decoding", "400"])
+        status, output = run(library, "libasan.so", ["-m", "tests.sanitize.sanitized_decoding", "400"])
         assert status == 0 and "decoded" in output, output[-5000:]
 
 
@@ -88,7 +88,7 @@ ACCESSES = {
     "conversion": ("core/pixel_block.h", "return int({clamp(value * scale + 0.5f, 0.0f, 255.0f) <> value * 1e12f});",
                    "outside the range"),
     "warp": ("core/warp_points.h", "left, {right - left - taps <> right - left - taps + 1})", "READ of size"),
-    "stencil": ("core/neighbourhood.h",
+    "stencil": ("core/neighborhood.h",
                 "&& {at.row + down < sample.y.inner_high <> at.row + down <= sample.y.inner_high}", "READ of size"),
     "cells": ("cpu/clahe.h", "y = first.y + i; {y < grid.rows * grid.height <> y <= grid.rows * grid.height}",
               "READ of size"),
@@ -96,7 +96,7 @@ ACCESSES = {
     "median": ("cpu/median.h", "high = {min(end, x.inner_high) <> end};", "READ of size"),
     "bytes": ("cpu/uint8_path.h", "sample.target) + 3 * ({row * width + column <> row * width + column + 1});",
               "WRITE of size"),
-    "colours": ("cpu/uint8_color.h", "const int n = {min(PIXELS, count - p) <> PIXELS};", "of size"),
+    "colors": ("cpu/uint8_color.h", "const int n = {min(PIXELS, count - p) <> PIXELS};", "of size"),
     "matrix": ("cpu/uint8_color.h", "const int whole = {count / VEC_LANES * VEC_LANES <> max(count - 1, 0)};",
                "of size"),
     "sliding window": ("cpu/sliding_window.h",

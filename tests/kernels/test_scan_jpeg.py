@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import JpegIndex
-from tests.codec.images import encode_jpeg, photo
-from tests.codec.jpeg_crops import draw_region, slice_region
 from tests.kernels.test_decode_jpeg import assert_is, jpegs, stored
+from tests.support.codec.encoded_images import encode_jpeg, photo
+from tests.support.codec.jpeg_crops import draw_region, slice_region
 from tests.support.device_jpegs import decode
 from tests.support.jpeg_writer import FACTORS, JpegWriter, every_kind
 from tests.support.scanned_jpegs import FirstVisit, records_of, visit
@@ -228,7 +228,7 @@ def test_files_without_a_scan():
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 400))
-def test_any_uploaded_bytes_leave_the_neighbours_memory(seed, count):
+def test_any_uploaded_bytes_leave_the_neighbors_memory(seed, count):
     """Bytes that changed after the file was described: `visit` checks guards around all memory."""
     rng = np.random.default_rng(seed)
 

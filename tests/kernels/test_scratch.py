@@ -1,4 +1,4 @@
-"""cuda/augment.cu emulated on a CPU: the CPU build's bits, within the scratch of the launch.
+"""cuda/augment.cu and resample.cu emulated on a CPU: the CPU build's bits, within the scratch of the launch.
 
 The threads of a block run one after the other, each up to the next barrier, so a missing barrier gives wrong bits. Some
 tests need more threads than a warp, others fewer threads than values.
@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from cuaug import transforms as T
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from cuaug.devices import cuda, tiles
+from cuaug.devices import cuda
+from cuaug.devices import cuda as tiles
 from cuaug.plan import Border, Layout, Type, operations
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_cuda_executor import run
@@ -39,18 +40,22 @@ SOURCE = Path(__file__).parents[1] / "support" / "emulate_cuda.cpp"
 PLAIN = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY, *, extra: Sequence[str] = ()) -> Any:
-    """The emulation, compiled with `extra` flags."""
+def compiled(
+    folder: Path, kernels: Path = KERNEL_DIRECTORY, *, source: Path = SOURCE, extra: Sequence[str] = ()
+) -> ctypes.CDLL:
+    """An emulation, compiled with `extra` flags."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         pytest.skip(f"no compiler: {compiler}")
     target = folder / "emulated.so"
     flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
-    subprocess.run([compiler, *flags, *extra, f"-I{kernels}", "-c", str(SOURCE), "-o", f"{target}.o"], check=True)
+    subprocess.run([compiler, *flags, *extra, f"-I{kernels}", "-c", str(source), "-o", f"{target}.o"], check=True)
     subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
-    library = ctypes.CDLL(str(target))
-    if not hasattr(library, "emulate"):  # CUAUG_ONLY_CONVERT_YUV
-        return library
+    return ctypes.CDLL(str(target))
+
+
+def compiled_passes(folder: Path, **options: Any) -> Any:
+    library = compiled(folder, **options)
     library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
     library.emulate.restype = ctypes.c_int64
     library.divide.argtypes, library.divide.restype = [ctypes.c_double] * 2, ctypes.c_float
@@ -59,7 +64,7 @@ def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY, *, extra: Sequence[
 
 @pytest.fixture(scope="session")
 def emulate(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return compiled(tmp_path_factory.mktemp("emulated"))
+    return compiled_passes(tmp_path_factory.mktemp("emulated"))
 
 
 class EmulatedKernel:
@@ -231,7 +236,7 @@ def test_every_alignment_and_width(emulated, offset):
 )
 def test_mistakes_in_sharing_work_between_threads_show(tmp_path, monkeypatch, file, right, wrong):
     kernels = copy_patched(tmp_path / "kernels", file, right, wrong)
-    install(compiled(tmp_path, kernels), 5, monkeypatch)
+    install(compiled_passes(tmp_path, kernels=kernels), 5, monkeypatch)
     batch = [np.random.default_rng(0).integers(0, 256, (31, 43, 3), dtype=np.uint8)]
     plan = plan_for(*batch)
     plan.resize(17, 43)

@@ -14,7 +14,7 @@ from cuaug.plan import Layout, Type, operations
 from cuaug.plan.layout import OpCode
 from tests.kernels.test_cuda_executor import run
 from tests.kernels.test_nvrtc import usage
-from tests.kernels.test_scratch import EmulatedKernel, compare, compiled, install
+from tests.kernels.test_scratch import EmulatedKernel, compare, compiled_passes, install
 from tests.support.run_plans import plan_for
 from tests.support.signatures import CHAINS, plan_chain, signatures
 
@@ -38,11 +38,11 @@ def test_registers_and_local_memory(name, record_property):
     """Without a stack no instruction loads from or stores to local memory."""
     found = []
     for signature in signatures(plan_chain(name, 375, 500, 1024)):
-        defines, entry = specialize.macros(signature)
-        code, log = nvrtc.compile(90, defines)
+        program, defines = specialize.build_of(signature)
+        code, log = nvrtc.compile(90, program, defines)
         ((kernel, used),) = usage(log).items()
-        assert kernel == entry and used.stack == used.spilled == 0, log
-        found.append((used.registers, instructions(code, entry)))
+        assert kernel == program and used.stack == used.spilled == 0, log
+        found.append((used.registers, instructions(code, program)))
     record_property("usage", str(found))
     assert len(found) == len(BUDGETS[name])
     for used, budget in zip(found, BUDGETS[name], strict=True):
@@ -63,7 +63,7 @@ def instructions(cubin: bytes, kernel: str) -> int:
 
 
 class EmulatedBuilds:
-    """In place of `Specializer`: compiles cuda/augment.cu for each signature, for a CPU."""
+    """In place of `Specializer`: compiles the kernels for each signature, for a CPU."""
 
     def __init__(self, folder: Any) -> None:
         self._folder = folder
@@ -71,11 +71,11 @@ class EmulatedBuilds:
 
     def choose(self, device_index: int, number: int, signature: int, samples: int, functions: Any) -> EmulatedKernel:
         if signature not in self.kernels:
-            defines, entry = specialize.macros(signature)
+            program, defines = specialize.build_of(signature)
             folder = self._folder / f"{signature:x}"
             folder.mkdir()
-            library = compiled(folder, extra=[f"-D{define}" for define in defines])
-            self.kernels[signature] = EmulatedKernel(library, entry == "resample")
+            library = compiled_passes(folder, extra=[f"-D{define}" for define in defines])
+            self.kernels[signature] = EmulatedKernel(library, program == "resample")
         return self.kernels[signature]
 
 

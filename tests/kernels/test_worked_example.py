@@ -28,9 +28,9 @@ TESTS = [
     "tests/kernels/test_layout.py",
     "tests/transforms/test_every.py",
     "tests/properties/test_color.py",
-    "tests/test_api.py",
-    "tests/test_gallery.py::test_every_transform_has_a_chain",
-    "tests/test_docs.py",
+    "tests/front_door/test_api.py",
+    "tests/documents/test_gallery.py::test_every_transform_has_a_chain",
+    "tests/documents/test_docs.py",
 ]
 SELECTED = "Tint or TINT or every_transform or layout or dunder_all or public or map"
 

@@ -11,7 +11,7 @@ import torch
 
 from cuaug import DeviceError, Loader, LoaderError, TransformError
 from cuaug import transforms as T
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 
 @pytest.mark.parametrize(

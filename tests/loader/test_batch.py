@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from cuaug import ArgumentError, Batch, Loader, SourceError
 from cuaug import transforms as T
-from tests.loader.pictures import Memory, png
+from tests.support.loader.further_pictures import Memory, png
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=30)]
@@ -138,7 +138,7 @@ def test_a_digest_is_that_of_any_machine():
 # --- the dtype of labels ---------------------------------------------------------------------------------------------
 
 
-class Labelled(Memory):
+class Labeled(Memory):
     def __init__(self, *labels: object, name: str = "values") -> None:
         super().__init__(len(labels))
         setattr(self, name, labels)
@@ -154,13 +154,13 @@ def dtypes(source, **options) -> list[torch.dtype]:
 
 
 def test_declared_labels_decide():
-    assert dtypes(Labelled(1, 2, 0.5, name="labels")) == [torch.float64] * 3
-    assert dtypes(Labelled(1, 2, 3, name="labels")) == [torch.int64] * 3
+    assert dtypes(Labeled(1, 2, 0.5, name="labels")) == [torch.float64] * 3
+    assert dtypes(Labeled(1, 2, 3, name="labels")) == [torch.int64] * 3
 
 
 def test_mixed_labels_are_floats_whatever_the_source_declares():
     chain = [T.MixUp(num_classes=4)]
-    with Loader(Labelled(1, 2, 3, name="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
+    with Loader(Labeled(1, 2, 3, name="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
         assert [batch.labels.dtype for batch in loading] == [torch.float32] * 2
 
 
@@ -173,19 +173,19 @@ def test_paths_with_labels_of_both_kinds(tmp_path):
 
 
 def test_the_first_batch_decides():
-    assert dtypes(Labelled(0.5, 1, 2)) == [torch.float64] * 3
-    assert dtypes(Labelled(0.5, True, np.int32(3))) == [torch.float64] * 3
+    assert dtypes(Labeled(0.5, 1, 2)) == [torch.float64] * 3
+    assert dtypes(Labeled(0.5, True, np.int32(3))) == [torch.float64] * 3
     with pytest.raises(
         SourceError, match=r"^labels are torch\.int64 so far, but sample 2 has 0\.5, torch\.float64: give"
     ):
-        dtypes(Labelled(1, 2, 0.5))
-    nested = Loader(Labelled({"age": 1}, {"age": 1.5}))
+        dtypes(Labeled(1, 2, 0.5))
+    nested = Loader(Labeled({"age": 1}, {"age": 1.5}))
     with nested, pytest.raises(SourceError, match=r"^labels\['age'\] are torch\.int64 so far, but sample 1 has 1\.5"):
         list(nested)
 
 
 def test_a_function_that_collates_is_left_alone():
-    assert dtypes(Labelled(1, 0.5), collate_fn=torch.tensor) == [torch.int64, torch.float32]
+    assert dtypes(Labeled(1, 0.5), collate_fn=torch.tensor) == [torch.int64, torch.float32]
 
 
 def test_dropping_all_batches_warns():

@@ -13,8 +13,8 @@ import torch
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.profiling.bottleneck import RuntimeConfig, Stats, find_bottleneck, stages_of
-from cuaug.profiling.profile import Profile
-from tests.loader.pictures import Bytes, Memory, noisy_jpeg
+from cuaug.profiling.timeline import Profile
+from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg
 
 # --- the bottleneck from given totals --------------------------------------------------------------------------------
 

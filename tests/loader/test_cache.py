@@ -18,8 +18,8 @@ from cuaug import DecodedCache, DecodeOptions, EncodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.sources import FromDataset
-from tests.loader.pictures import Arrays, Memory, numbers_of, photo, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
+from tests.support.loader.further_pictures import Arrays, Memory, numbers_of, photo, png, write_photos
 
 
 class Counting:
@@ -37,7 +37,7 @@ class Counting:
         return Path(self.paths[index]).read_bytes(), index
 
 
-class Labelled(Counting):
+class Labeled(Counting):
     def label(self, index: int) -> int:
         return index
 
@@ -117,7 +117,7 @@ def test_arrays_are_cached_at_the_short_side_too():
 
 @pytest.mark.parametrize(
     ("kind", "cache", "reads"),
-    [(Counting, "encoded", 1), (Labelled, "decoded", 1), (Counting, "decoded", 3), (Counting, None, 3)],
+    [(Counting, "encoded", 1), (Labeled, "decoded", 1), (Counting, "decoded", 3), (Counting, None, 3)],
     ids=["encoded", "decoded", "decoded without label()", "none"],
 )
 def test_a_cached_sample_is_not_read_again(photos, kind, cache, reads):
@@ -166,7 +166,7 @@ def test_damaged_samples_are_not_cached(tmp_path, cache):
 def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
     def make(**options: Any) -> Loader:
         cache = DecodedCache(64, limit_bytes=10**8, directory=tmp_path / "cache")
-        source = Labelled(photos)
+        source = Labeled(photos)
         source.fingerprint = lambda: "photos"
         return Loader(source, training_chain(), cache=cache, batch_size=5, **options, seed=0)
 
@@ -186,7 +186,7 @@ def test_one_cache_for_two_loaders(photos):
     cache = DecodedCache(100)
     with Loader(photos, T.CenterCrop(48), cache=cache, batch_size=4) as first:
         list(first)
-    source = Labelled(photos)
+    source = Labeled(photos)
     del first
     with pytest.raises(LoaderError, match="serves a loader over other samples"):
         Loader(source.paths[:5], T.CenterCrop(48), cache=cache)

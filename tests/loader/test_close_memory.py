@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.loader.programs import run_apart
+from tests.support.loader.programs import run_apart
 
 pytestmark = [
     pytest.mark.cpu_only,
@@ -19,7 +19,7 @@ import io, json
 import psutil
 from PIL import Image
 from cuaug.pipeline import pipeline
-from tests.loader.pictures import Bytes
+from tests.support.loader.further_pictures import Bytes
 
 def encoded(height, width, form):
     out = io.BytesIO()

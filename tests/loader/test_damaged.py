@@ -16,8 +16,8 @@ from cuaug import DecodeError, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sampling import Epoch, ShuffledOrder
 from cuaug.sources import open_source
-from tests.loader.pictures import Bytes, Memory, numbers_of, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
+from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, png, write_photos
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.loader import disagreeing
-from tests.loader.launch import Launch
+from tests.support.loader import disagreeing
+from tests.support.loader.launch import Launch
 
 pytestmark = pytest.mark.cpu_only
 COUNT = disagreeing.COUNT
@@ -23,7 +23,7 @@ DIFFERENCES = [
 
 @pytest.mark.slow
 def test_two_ranks(tmp_path):
-    with Launch("tests.loader.disagreeing", tmp_path / "run", world_size=2) as launch:
+    with Launch("tests.support.loader.disagreeing", tmp_path / "run", world_size=2) as launch:
         assert launch.wait() == 0, launch.output
     first, second = (json.loads((launch.folder / f"{rank}.json").read_text()) for rank in range(2))
     names = [getattr(case, "__name__", "") for case in disagreeing.CASES]

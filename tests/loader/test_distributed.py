@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 import torch
 
-from tests.loader import ddp
-from tests.loader.launch import Launch
-from tests.loader.pictures import checksums
+from tests.support.loader import ddp
+from tests.support.loader.further_pictures import checksums
+from tests.support.loader.launch import Launch
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def alone(case: ddp.Case, device: str) -> list[tuple[int, bool, str]]:
 def test_torchrun(world_size, tmp_path, loaders_device):
     if loaders_device == "cuda" and 1 < torch.cuda.device_count() < world_size:
         pytest.skip(f"needs a GPU for each of {world_size} processes, or one that they share")
-    with Launch("tests.loader.ddp", tmp_path / "run", world_size=world_size) as launch:
+    with Launch("tests.support.loader.ddp", tmp_path / "run", world_size=world_size) as launch:
         assert launch.wait() == 0, launch.output
     ranks = [json.loads((launch.folder / f"{rank}.json").read_text()) for rank in range(world_size)]
     for rank, result in enumerate(ranks):

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 
-from cuaug import Batch, DecodeOptions, Loader, LoaderError, ShardSampler, WeightedSampler
+from cuaug import Batch, DecodeOptions, Loader, LoaderError, RepeatedSampler, ShardSampler, WeightedSampler
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
-from tests.loader.pictures import Memory, numbers_of, photo, png
 from tests.loader.test_reproducible import training_chain
+from tests.support.loader.further_pictures import Memory, numbers_of, photo, png
 
 
 class Photos:
@@ -157,6 +157,20 @@ def test_samplers_set_the_order_of_all_ranks(sampler, count):
         assert orders[0] == sampler
 
 
+def test_repetitions_go_to_different_ranks():
+    """Three ranks with the repetitions of one sample in each step, which differ."""
+    ranks = []
+    for rank in range(3):
+        sampler = RepeatedSampler(6, 3, num_samples=18)
+        options = {"sampler": sampler, "rank": rank, "world_size": 3, "seed": 0, "batch_size": 2}
+        with Loader(Photos(6), training_chain(), **options) as loader:
+            ranks.append(list(loader))
+    for batches in zip(*ranks, strict=True):
+        assert len({tuple(batch.indices.tolist()) for batch in batches}) == 1
+        assert len({batch.images.cpu().numpy().tobytes() for batch in batches}) == 3
+    assert sorted(torch.cat([batch.indices for batch in ranks[0]]).tolist()) == list(range(6))
+
+
 def test_a_repeated_sample_looks_different():
     """The k-th repetition looks the same however the epoch is loaded."""
     order = [2, 0, 2, 1, 2, 0]
@@ -250,7 +264,7 @@ def test_batches_are_copied_into_static_tensors():
     named.copy_into(images)
 
 
-class Labelled(Memory):
+class Labeled(Memory):
     """Images with the given labels."""
 
     def __init__(self, labels) -> None:
@@ -267,19 +281,19 @@ def test_labels_of_any_kind():
         {"class": k, "size": size + k, "caption": f"picture {k}", "pair": (k, {"deep": torch.tensor([k, k])})}
         for k in range(3)
     ]
-    (batch,) = epoch_of(files=Labelled(labels), batch_size=3)
+    (batch,) = epoch_of(files=Labeled(labels), batch_size=3)
     assert set(batch.labels) == {"class", "size", "caption", "pair"}
     assert batch.labels["class"].tolist() == [0, 1, 2] and batch.labels["caption"] == [f"picture {k}" for k in range(3)]
     assert batch.labels["size"].shape == (3, 1, 4) and batch.labels["size"].dtype == torch.float32
     number, deep = batch.labels["pair"]
     assert number.tolist() == [0, 1, 2] and deep["deep"].tolist() == [[0, 0], [1, 1], [2, 2]]
-    with Loader(Labelled(labels), batch_size=2, rank=1, world_size=2, last_batch="partial", seed=0) as loader:
+    with Loader(Labeled(labels), batch_size=2, rank=1, world_size=2, last_batch="partial", seed=0) as loader:
         assert next(iter(loader)).labels["caption"] == ["picture 2"]
 
 
 def test_labels_of_an_empty_batch():
     labels = [{"class": k, "names": [str(k)], "pair": (k, "x")} for k in range(3)]
-    with Loader(Labelled(labels), sampler=[0], rank=1, world_size=2, seed=0) as loader:
+    with Loader(Labeled(labels), sampler=[0], rank=1, world_size=2, seed=0) as loader:
         ((_, got),) = loader
     assert got["class"].shape == (0,) and got["names"] == [] and got["pair"][0].shape == (0,) and got["pair"][1] == []
 
@@ -287,11 +301,11 @@ def test_labels_of_an_empty_batch():
 def test_labels_of_different_shapes_need_a_collate_fn():
     labels = [np.zeros((k, 4)) for k in range(3)]
     with (
-        Loader(Labelled(labels), batch_size=3) as loader,
+        Loader(Labeled(labels), batch_size=3) as loader,
         pytest.raises(LoaderError, match="collate_fn=list keeps a list"),
     ):
         next(iter(loader))
-    (batch,) = epoch_of(files=Labelled(labels), batch_size=3, collate_fn=list)
+    (batch,) = epoch_of(files=Labeled(labels), batch_size=3, collate_fn=list)
     assert [len(label) for label in batch.labels] == [0, 1, 2]
 
 

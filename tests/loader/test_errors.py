@@ -16,7 +16,7 @@ from PIL import Image
 
 from cuaug import CuaugError, DecodeError, DecodeOptions, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
-from tests.loader.pictures import Bytes, Memory, numbers_of, photo, png
+from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, png
 
 
 def jpeg(height: int = 40, width: int = 60) -> bytes:

@@ -15,8 +15,8 @@ import torch.utils.data as torch_data
 
 from cuaug import Batch, Loader
 from cuaug import transforms as T
-from tests.loader.pictures import Memory, write_photos
 from tests.loader.test_resume import CHAIN, Seen, content, rest
+from tests.support.loader.further_pictures import Memory, write_photos
 
 # --- Lightning -------------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ import pytest
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import DecodedImage
-from cuaug.pipeline.cpu import _samples_per_task
+from cuaug.pipeline.cpu_job import _samples_per_task
 from cuaug.sources import Files, open_source
-from tests.codec.images import JPEG
+from tests.support.codec.encoded_images import JPEG
 
 CHAIN = [T.Resize((8, 8))]
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from cuaug import Loader, TransformError
 from cuaug import transforms as T
-from tests.codec.images import encode
-from tests.loader.pictures import Bytes, Memory, numbers_of, photo, png
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, png
 
 DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}
 

@@ -14,16 +14,16 @@ from PIL import Image
 
 from cuaug import DecodeOptions, Loader, LoaderError
 from cuaug import transforms as T
-from cuaug._runtime import cpu_limits
+from cuaug._runtime import cpus
 from cuaug.codec import JpegIndex
 from cuaug.sources.jpeg_index_file import open_index_file
-from tests.codec.images import encode
-from tests.codec.jpeg_crops import MCU, jpeg
-from tests.loader.pictures import Bytes, photo, png
-from tests.loader.programs import run
 from tests.loader.test_cache import assert_equal, epochs
 from tests.loader.test_reproducible import training_chain
-from tests.sources.writers import KINDS, Sample
+from tests.support.codec.encoded_images import encode
+from tests.support.codec.jpeg_crops import MCU, jpeg
+from tests.support.loader.further_pictures import Bytes, photo, png
+from tests.support.loader.programs import run
+from tests.support.sources.writers import KINDS, Sample
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cpu_only
@@ -177,7 +177,7 @@ def test_index_bytes_must_be_a_non_negative_integer(value):
 def test_the_default_is_a_share_of_the_memory(monkeypatch):
     """Of the available memory, per process of the machine; without memory there is no index."""
     for available, ranks, want in [(64_000, "", 1000), (64_000, "4", 250), (63, "", 0), (64_000, "none", 1000)]:
-        monkeypatch.setattr(cpu_limits, "available_memory", lambda available=available: available)
+        monkeypatch.setattr(cpus, "available_memory", lambda available=available: available)
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
         file = open_index_file(Bytes(png(0), png(1)))
         assert file.limit_bytes == want
@@ -218,7 +218,7 @@ def test_memory_is_freed(how):
 
 FORKED = """
 import multiprocessing
-from tests.loader.pictures import Bytes, checksums, noisy_jpeg
+from tests.support.loader.further_pictures import Bytes, checksums, noisy_jpeg
 
 files = [noisy_jpeg(200, 240 + i) for i in range(16)]
 loader = Loader(Bytes(*files), T.CenterCrop(160), batch_size=4, threads=3)

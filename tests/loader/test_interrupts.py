@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.loader.programs import IMPORTING, Program, run
+from tests.support.loader.programs import IMPORTING, Program, run
 
 # --- Ctrl-C while decoders are loaded --------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug._runtime.disk import Directory
 from cuaug.sources import jpeg_index_file
-from tests.codec.jpeg_crops import MCU, jpeg
-from tests.loader.pictures import Bytes, png
 from tests.loader.test_cache import assert_equal, epochs
-from tests.sources.writers import write_tar
+from tests.support.codec.jpeg_crops import MCU, jpeg
+from tests.support.loader.further_pictures import Bytes, png
+from tests.support.sources.writers import write_tar
 
 pytestmark = pytest.mark.cpu_only
 

@@ -17,8 +17,8 @@ from PIL import Image, ImageOps
 from cuaug import DecodeOptions, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.profiling.bottleneck import stages_of
-from tests.codec.images import encode
-from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
 
 # --- order and labels ------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ import torch
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug._runtime.huge_pages import pages
-from cuaug.pipeline.buffer_pool import BufferPool
-from tests.loader.pictures import Memory
-from tests.loader.programs import run_apart
+from cuaug.pipeline.pipeline import BufferPool
+from tests.support.loader.further_pictures import Memory
+from tests.support.loader.programs import run_apart
 
 pytestmark = pytest.mark.cpu_only
 
@@ -34,7 +34,7 @@ import numpy as np
 import psutil
 import torch
 from PIL import Image
-from tests.loader.pictures import Bytes, photo
+from tests.support.loader.further_pictures import Bytes, photo
 
 logging.disable()
 rng = random.Random(0)

@@ -10,8 +10,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from cuaug import DecodeOptions, Loader, LoaderError, sources
-from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
-from tests.loader.pictures import Memory
+from cuaug._runtime.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
+from tests.support.loader.further_pictures import Memory
 
 OWN = set(inspect.signature(Loader).parameters)
 OPTIONS = {field.name for field in dataclasses.fields(DecodeOptions)}

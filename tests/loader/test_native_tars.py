@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from cuaug import DecodeError, DecodeOptions, Loader
 from cuaug.sources import TarShards
-from cuaug.sources._file_ranges import FileRanges
-from cuaug.sources._subset_concat import ConcatSource, SubsetSource
-from tests.codec.images import JPEG, PNG
-from tests.loader.native_runs import read
+from cuaug.sources.file_bytes import FileRanges
+from cuaug.sources.subset_concat import ConcatSource, SubsetSource
 from tests.loader.test_native_work import finish
-from tests.sources import writers
+from tests.support.codec.encoded_images import JPEG, PNG
+from tests.support.loader.native_runs import read
+from tests.support.sources import writers
 
 
 class InPython(TarShards):

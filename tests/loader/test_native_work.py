@@ -21,11 +21,11 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.native_work import FileReads, SampleRuns
 from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
-from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, app1, as_pillow, encode, photo, tiff_block
 from tests.codec.test_regions import JPEG_OPTIONS
-from tests.loader.native_runs import Decoded, run
-from tests.loader.pictures import Memory, write_photos
 from tests.support.builds import build
+from tests.support.codec.encoded_images import FORMATS, JPEG, PHOTO, PNG, app1, as_pillow, encode, photo, tiff_block
+from tests.support.loader.further_pictures import Memory, write_photos
+from tests.support.loader.native_runs import Decoded, run
 from tests.support.sanitizers import THREAD, plant_mistakes
 from tests.support.sanitizers import run as run_sanitized
 
@@ -94,7 +94,7 @@ def test_a_batch_equals_single_decodes(data):
                 assert runs.lines().get(i, []) == single.lines
 
 
-def test_damaged_files_do_not_harm_their_neighbours():
+def test_damaged_files_do_not_harm_their_neighbors():
     damaged = [read_header(data) for data in (JPEG[:-200], PNG[:-300])]
     items = [read_header(JPEG), *damaged, read_header(PNG)]
     finish(runs := run(items, [(0, 0, item.height, item.width) for item in items]))
@@ -196,7 +196,7 @@ def test_no_data_race_and_one_is_reported(tmp_path, monkeypatch):
     mistakes = {"count": ("cpu/work_pool.h", f"fetch_sub(items, {order})")}
     flags = plant_mistakes(tmp_path / "kernels", mistakes)
     library = build(tmp_path / "kernels.so", ["-Og", *THREAD, *flags], kernels=tmp_path / "kernels", isas=("baseline",))
-    program = ["-m", "tests.loader.sanitized_pool", "30"]
+    program = ["-m", "tests.sanitize.sanitized_pool", "30"]
     monkeypatch.setenv("CUAUG_MISTAKE", "-1")
     status, output = run_sanitized(library, "libtsan.so", program)
     assert status == 0 and "batches" in output and "WARNING: ThreadSanitizer" not in output, output[-5000:]

@@ -10,7 +10,7 @@ from torch.utils.data import RandomSampler
 
 from cuaug import ArgumentError, Batch, Loader, LoaderError
 from cuaug import transforms as T
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=20)]

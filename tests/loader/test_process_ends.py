@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from tests.loader.programs import Program
+from tests.support.loader.programs import Program
 
 # Bodies of `event()`, which each program of STATES calls once it is in its state.
 EVENTS = {
@@ -70,7 +70,7 @@ event()
 wait_for_ctrl_c()
 """,
     "JPEG crops are decoded": """
-from tests.loader.pictures import Bytes, noisy_jpeg
+from tests.support.loader.further_pictures import Bytes, noisy_jpeg
 
 markers = {"restart_marker_blocks": 4} if os.environ["CUAUG_DEVICE"] == "cuda" else {}  # a GPU needs them for crops
 files = [noisy_jpeg(300, 400 + i, **markers) for i in range(40)]
@@ -291,7 +291,7 @@ def test_exit_during_a_decode_that_outlasts_the_wait(seconds):
     """
     ended = Program(f"""{_SLOW_EXIT.format(seconds=seconds)}
 from cuaug.pipeline import thread_pool
-from tests.loader.pictures import Bytes, png, slow_to_decode
+from tests.support.loader.further_pictures import Bytes, png, slow_to_decode
 
 thread_pool._CLOSE_SECONDS = 0.1
 loader = Loader(Bytes(png(0), slow_to_decode(300 if {seconds} else 400)), T.Resize((8, 8)), threads=1, prefetch=1)

@@ -18,9 +18,9 @@ from cuaug import Batch, DecodeError, Loader, sources
 from cuaug import transforms as T
 from cuaug.codec import EncodedImage
 from cuaug.pipeline.job import Job
-from tests.loader.pictures import Bytes, Memory, write_photos
-from tests.loader.programs import IMPORTING, run
 from tests.loader.test_reproducible import training_chain
+from tests.support.loader.further_pictures import Bytes, Memory, write_photos
+from tests.support.loader.programs import IMPORTING, run
 
 # --- forked children -------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ def test_nothing_is_left_behind(tmp_path):
 import logging, tempfile
 from pathlib import Path
 import psutil
-from tests.loader.pictures import write_photos
+from tests.support.loader.further_pictures import write_photos
 
 logging.disable()
 paths = write_photos(Path({str(tmp_path)!r}), 24)

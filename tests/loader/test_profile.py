@@ -18,9 +18,9 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.profiling.bottleneck import RuntimeConfig, stages_of
-from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder
-from tests.loader.pictures import Bytes, Memory, noisy_jpeg, png
+from cuaug.profiling.timeline import Profile
+from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg, png
 
 # --- totals ----------------------------------------------------------------------------------------------------------
 
@@ -209,12 +209,12 @@ def test_the_html_page_is_self_contained(profile, tmp_path):
         assert [data["stages"][bar[0]] for bar in lane["bars"]] == [event.stage for event in events]
         assert [bar[3:] for bar in lane["bars"]] == [[event.batch, event.sample] for event in events]
     colors = set(re.findall(r'(\w+): "#', page))
-    assert colors == set(stages_of("cuda")), "every stage has a colour"
+    assert colors == set(stages_of("cuda")), "every stage has a color"
 
 
 @pytest.mark.cpu_only
 def test_events_beyond_the_limit_are_dropped(monkeypatch):
-    monkeypatch.setattr("cuaug.profiling.profile._MAX_EVENTS", 10)
+    monkeypatch.setattr("cuaug.profiling.timeline._MAX_EVENTS", 10)
     with Loader(Memory(40), batch_size=4) as loader, loader.profile() as profile:
         list(loader)
     assert not profile.complete and profile.stats.samples == 40

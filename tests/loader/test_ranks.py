@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 
 from cuaug import DeviceError, Loader, LoaderError
-from cuaug._runtime.distributed import own_gpu, own_rank
-from cuaug.device import resolve_device
+from cuaug._runtime.ranks import own_gpu, own_rank
 from cuaug.devices import cuda
-from tests.loader.pictures import Memory
+from cuaug.pipeline.resolve_device import resolve_device
+from tests.support.loader.further_pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
 
@@ -108,7 +108,9 @@ class Gpus:
         monkeypatch.setattr(cuda, "kernels", self.used.add)
         monkeypatch.setattr(cuda, "pci_addresses", lambda: [f"0000:{number:02X}:00.0" for number in range(count)])
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: self.used.add(device.index) or "GPU")
-        monkeypatch.setattr("cuaug.device.gpu_decodes", lambda index: (self.used.add(index) or True, ""))
+        monkeypatch.setattr(
+            "cuaug.pipeline.resolve_device.gpu_decodes", lambda index: (self.used.add(index) or True, "")
+        )
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from PIL import Image
 
 from cuaug import Loader, functional
 from cuaug import transforms as T
-from cuaug.apply import apply
 from cuaug.sampling.rng import SampleRNG
-from tests.loader.pictures import write_photos
+from cuaug.transforms.execute import apply
+from tests.support.loader.further_pictures import write_photos
 
 COUNT = 13
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_another_process_makes_the_same_pixels():
     script = """
 import hashlib, torch
 from tests.loader.test_reproducible import training_chain
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 from cuaug import Loader, transforms as T
 loader = Loader(Memory(20), [T.Pad(9, fill=(9, 99, 199)), *training_chain()], batch_size=6, shuffle=True, seed=5)
 print(hashlib.sha256(b"".join(images.cpu().numpy().tobytes() for _ in range(2) for images, _ in loader)).hexdigest())
@@ -112,7 +112,7 @@ print(hashlib.sha256(b"".join(images.cpu().numpy().tobytes() for _ in range(2) f
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
-    from tests.loader.pictures import Memory
+    from tests.support.loader.further_pictures import Memory
 
     torch.manual_seed(123)
     np.random.seed(4)

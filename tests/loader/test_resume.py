@@ -23,9 +23,9 @@ from torch.utils.data import RandomSampler, SubsetRandomSampler
 from cuaug import Batch, DecodeError, Loader, ShardSampler, WeightedSampler
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
-from tests.loader import training
-from tests.loader.launch import Launch
-from tests.loader.pictures import Memory, checksums, write_photos
+from tests.support.loader import training
+from tests.support.loader.further_pictures import Memory, checksums, write_photos
+from tests.support.loader.launch import Launch
 from tests.support.waiting import eventually
 
 # Gives every sample different pixels in every epoch.
@@ -182,7 +182,7 @@ def test_an_epoch_that_is_killed_and_resumed_on_other_ranks_is_exact(tmp_path):
 
     def launch(run: int, world_size: int | None, steps: int) -> Launch:
         arguments = [str(state), str(photos), str(steps)]
-        return Launch("tests.loader.training", tmp_path / f"run {run}", *arguments, world_size=world_size)
+        return Launch("tests.support.loader.training", tmp_path / f"run {run}", *arguments, world_size=world_size)
 
     seen: Seen = Counter()
     for run, (world_size, steps) in enumerate([(None, 9), (2, 8), (3, 5)]):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import Loader
-from cuaug._runtime import cpu_limits
-from cuaug._runtime.cpu_limits import allowed_cpus
+from cuaug._runtime import cpus
+from cuaug._runtime.cpus import allowed_cpus
 from cuaug.pipeline.config import SAMPLES_PER_TASK, choose
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
 
@@ -24,7 +24,7 @@ def set_cpus(monkeypatch):
     def set_cpus(affinity: int, count: int = 64, limit: float | None = None) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(affinity)), raising=False)
         monkeypatch.setattr(os, "cpu_count", lambda: count)
-        monkeypatch.setattr(cpu_limits, "quota", lambda: limit)
+        monkeypatch.setattr(cpus, "quota", lambda: limit)
 
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     return set_cpus

@@ -19,8 +19,8 @@ from torch.utils.data import ConcatDataset, Subset
 from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sources import Files, TarShards, open_source
-from cuaug.sources._bytes import read_bytes
-from tests.loader.pictures import png
+from cuaug.sources.file_bytes import read_bytes
+from tests.support.loader.further_pictures import png
 
 GIB = 1 << 30
 

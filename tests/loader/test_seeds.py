@@ -9,8 +9,8 @@ import torch
 
 from cuaug import ArgumentError, Loader, LoaderError
 from cuaug import transforms as T
-from cuaug._runtime import rank_agreement
-from tests.loader.pictures import Memory, checksums
+from cuaug._runtime import ranks
+from tests.support.loader.further_pictures import Memory, checksums
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4)]
@@ -86,8 +86,8 @@ def test_ranks_that_nothing_connects_need_a_seed(monkeypatch):
 
 def test_a_backend_without_a_store(monkeypatch, caplog):
     """As MPI: ranks that cannot talk need a seed, and a log line says that they compare nothing."""
-    monkeypatch.setattr(rank_agreement, "group_rank", lambda: (0, 2))
-    monkeypatch.setattr(rank_agreement, "_warned", [])
+    monkeypatch.setattr(ranks, "group_rank", lambda: (0, 2))
+    monkeypatch.setattr(ranks, "_warned", [])
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: None)
     with pytest.raises(ArgumentError, match=r"^seed must be given"):
         drawn(rank=0, world_size=2)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cuaug import Batch, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
-from tests.loader.pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
+from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
 from tests.support.waiting import eventually
 
 
@@ -251,7 +251,7 @@ TORN_DOWN = """
 import atexit, os, sys
 from cuaug import Loader
 from cuaug import transforms as T
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 batches = iter(Loader(Memory(4000), [T.Resize((200, 200))], batch_size=40, threads=2{options}))
 next(batches)

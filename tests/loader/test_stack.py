@@ -15,7 +15,7 @@ from cuaug import Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.devices import OutputStacks
 from cuaug.plan import Layout
-from tests.loader.pictures import Memory, numbers_of, planes_of, write_photos
+from tests.support.loader.further_pictures import Memory, numbers_of, planes_of, write_photos
 
 CHAIN = [T.RandomShortestSize(range(20, 40)), T.RandomHorizontalFlip(), T.ColorJitter(0.3)]
 
@@ -110,10 +110,14 @@ def test_an_image_is_saved_without_the_others():
 
 
 @pytest.mark.parametrize(
-    "behind", [T.MixUp(), T.Lambda(lambda images: images), T.FiveCrop(8), T.MultiView([T.CenterCrop(8)] * 2)], ids=repr
+    "behind",
+    [T.MixUp(), T.CopyPaste(), T.Lambda(lambda images: images), T.FiveCrop(8), T.MultiView([T.CenterCrop(8)] * 2)],
+    ids=repr,
 )
 def test_transforms_that_need_a_stack_are_refused(behind):
-    with pytest.raises(TransformError, match="stack=False is for chains that make one image of each"):
+    remedy = r"leave out stack=False, give the images one size before it, by .*, and pass list\(images\)"
+    reason = "takes a batch of one size" if isinstance(behind, T.BatchTransform) else "FiveCrop and TenCrop make more"
+    with pytest.raises(TransformError, match=f"stack=False is for chains that make one image .*{reason}: {remedy}"):
         Loader(Memory(4), [T.CenterCrop(9), behind], stack=False)
     with Loader(Memory(4), [T.CenterCrop(9)], stack=False) as loader:
         loader.transforms.transforms.append(behind)

@@ -13,8 +13,8 @@ import torch.distributed.checkpoint as dcp
 from torch.utils.data import RandomSampler
 
 from cuaug import Loader, LoaderError, ShardSampler, WeightedSampler
-from tests.loader.pictures import Memory
 from tests.loader.test_resume import CHAIN, rest, stopped
+from tests.support.loader.further_pictures import Memory
 
 # --- content and savers ----------------------------------------------------------------------------------------------
 

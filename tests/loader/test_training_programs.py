@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 
 from cuaug import Loader, sources
 from cuaug import transforms as T
-from tests.loader.pictures import Memory, png
+from tests.support.loader.further_pictures import Memory, png
 
 CHAIN = [T.RandomHorizontalFlip()]
 

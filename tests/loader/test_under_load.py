@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from cuaug import Batch, Loader, LoaderError
 from cuaug._runtime.native import library
-from tests.loader.pictures import Bytes, Memory, numbers_of, png, slow_to_decode
-from tests.loader.programs import Program
+from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, png, slow_to_decode
+from tests.support.loader.programs import Program
 from tests.support.waiting import eventually
 
 

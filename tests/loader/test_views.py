@@ -12,7 +12,7 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
-from tests.loader.pictures import planes_of, write_photos
+from tests.support.loader.further_pictures import planes_of, write_photos
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

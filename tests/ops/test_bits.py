@@ -17,8 +17,8 @@ from cuaug._runtime.native import BEST_ISA, ISAS, KERNEL_DIRECTORY
 from cuaug.devices import cpu_functions
 from cuaug.plan import Layout, Plan, Type
 from cuaug.plan.pixel_function import PixelFunction
-from tests.ops.programs import make_operation, random_program
 from tests.references import pixel_function
+from tests.support.pixel_programs import make_operation, random_program
 from tests.support.run_plans import run_one
 
 NUMBER, TRIPLE, KEY = 0.3, (0.7, 1.25, -0.4), (12345, 67890)

@@ -22,10 +22,10 @@ from cuaug.devices import cpu_functions, cuda, fuse_luts, nvrtc, specialize
 from cuaug.plan import Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_nvrtc import ARCHITECTURES, usage
-from tests.kernels.test_scratch import EmulatedKernel, compare, compiled, install
+from tests.kernels.test_scratch import EmulatedKernel, compare, compiled_passes, install
 from tests.kernels.test_signatures import instructions
-from tests.ops.programs import make_operation
 from tests.ops.test_bits import operations_of
+from tests.support.pixel_programs import make_operation
 from tests.support.signatures import NORMALIZE, signatures
 
 ROOT = Path(__file__).parents[2]
@@ -170,13 +170,13 @@ class EmulatedBuilds:
 
     def choose(self, device: int, number: int, signature: int, samples: int, functions: Any) -> EmulatedKernel:
         values = specialize.Values(signature, frozenset(functions))
-        defines, entry = specialize.macros(*values)
+        entry, defines = specialize.build_of(*values)
         self.functions.append(len(functions))
         folder = self._folder / f"{signature:x}"
         folder.mkdir()
         if functions:
             (folder / "pixel_functions.h").write_text(nvrtc._functions_header(values.sorted_functions()))
-        library = compiled(folder, extra=[f"-D{define}" for define in defines] + [f"-I{folder}"])
+        library = compiled_passes(folder, extra=[f"-D{define}" for define in defines] + [f"-I{folder}"])
         return EmulatedKernel(library, entry == "resample")
 
 
@@ -201,7 +201,7 @@ def test_a_chains_kernel_gives_the_bits_of_the_interpreter(tmp_path, monkeypatch
 
 def test_the_full_kernel_interprets(monkeypatch, tmp_path):
     pytest.importorskip("cupy")
-    install(compiled(tmp_path), 5, monkeypatch)
+    install(compiled_passes(tmp_path), 5, monkeypatch)
     image = np.random.default_rng(0).integers(0, 256, (9, 50, 3), dtype=np.uint8)
     for _, operation in operations_of(10, seed=5):
         compare(plan_of([operation], 9, 50, 1, Type.FLOAT32), [image], 3, None)
@@ -228,8 +228,7 @@ def test_random_programs_compile(arch):
     tables = plan_of(chain, 35, 40, 2)
     signature = functools.reduce(operator.or_, signatures(tables))
     functions = sorted(tables.functions, key=lambda function: function.number)
-    defines, _ = specialize.macros(signature, functions)
-    code, _ = nvrtc.compile(arch, defines, functions=functions)
+    code, _ = nvrtc.compile(arch, *specialize.build_of(signature, functions), functions)
     assert b"augment" in code and len(functions) > 5
 
 
@@ -251,8 +250,8 @@ def test_registers_and_instructions(name, record_property):
     chain, registers, most = BUDGETS[name]
     tables = plan_of([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *chain, NORMALIZE], 375, 500, 64)
     (signature,) = signatures(tables)
-    defines, entry = specialize.macros(signature, tables.functions)
-    code, log = nvrtc.compile(90, defines, functions=tables.functions)
+    entry, defines = specialize.build_of(signature, tables.functions)
+    code, log = nvrtc.compile(90, entry, defines, tables.functions)
     used = usage(log)[entry]
     record_property("usage", f"{used} {instructions(code, entry)}")
     assert used.stack == used.spilled == 0 and used.registers <= registers and instructions(code, entry) <= most

@@ -17,7 +17,7 @@ from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.errors import ChainWarning
 from cuaug.ops import noise
-from tests.test_dataloader import COUNT, SameImage
+from tests.front_door.test_dataloader import COUNT, SameImage
 
 IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (6, 3, 20, 31), dtype=np.uint8))
 FLOATS = IMAGES.float() / 255

@@ -13,7 +13,7 @@ import cuaug
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.ops import clamp, noise
-from tests.ops.programs import make_function, make_operation
+from tests.support.pixel_programs import make_function, make_operation
 
 # What the body of `def f(pixel, x, a):` is, and what the error says.
 REFUSED = {

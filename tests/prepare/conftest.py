@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cuaug.commands.cli import main
-from tests.codec.images import RGB, encode
-from tests.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
+from tests.support.codec.encoded_images import RGB, encode
+from tests.support.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import shutil
 
 import pytest
 
-from tests.prepare.fake_jpegtran import PLAIN
 from tests.prepare.test_tars import write_tar
+from tests.support.prepare.fake_jpegtran import PLAIN
 
 
 class Failing(io.FileIO):

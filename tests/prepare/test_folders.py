@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from cuaug.commands.cli import main
-from tests.prepare.fake_jpegtran import MARKED, PLAIN
+from tests.support.prepare.fake_jpegtran import MARKED, PLAIN
 
 
 def test_a_folder_is_written_anew(prepared, jpegtran, photos):

@@ -12,11 +12,11 @@ from PIL.TiffImagePlugin import IFDRational
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec.jpeg_crop import crop_jpeg
+from cuaug.codec.jpeg_index import crop_jpeg
 from cuaug.commands.cli import main
 from cuaug.commands.prepare import with_restarts
-from tests.codec.images import adobe_cmyk, app1, as_pillow, encode, photo, tiff_block
-from tests.prepare.fake_jpegtran import LARGE, MARKED, PLAIN, ROTATED
+from tests.support.codec.encoded_images import adobe_cmyk, app1, as_pillow, encode, photo, tiff_block
+from tests.support.prepare.fake_jpegtran import LARGE, MARKED, PLAIN, ROTATED
 
 needs_jpegtran = pytest.mark.skipif(shutil.which("jpegtran") is None, reason="jpegtran is not installed")
 

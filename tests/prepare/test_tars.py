@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cuaug.sources import TarShards
-from tests.prepare.fake_jpegtran import MARKED, PLAIN
+from tests.support.prepare.fake_jpegtran import MARKED, PLAIN
 
 MEMBERS = {"0001.jpg": PLAIN, "0001.cls": b"7", "x/0002.jpg": PLAIN, "x/0002.cls": b"8"}
 

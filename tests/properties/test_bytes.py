@@ -19,7 +19,7 @@ PROGRAMS = (
     "brightness", "contrast", "lut", "posterize", "solarize", "gamma", "autocontrast", "equalize", "erase",
 )  # fmt: skip
 #: Programs that mix channels, or depend on the place.
-COLOURS = ("grayscale", "saturation", "hue", "matrix", "add_noise", "grid", "mask")
+COLORS = ("grayscale", "saturation", "hue", "matrix", "add_noise", "grid", "mask")
 OTHERS = ("median", "permutation", "clahe", "barrier")
 widths = st.sampled_from([1, 2, 5, 6, 31, 32, 33, 43, 127, 128, 129, 300])
 any_size = st.tuples(st.integers(1, 40), widths)
@@ -31,7 +31,7 @@ def chains(draw, h, w):
     """Steps that mostly stay uint8, as functions that write them into a plan."""
     chain = []
     for _ in range(draw(st.integers(0, 7))):
-        name = draw(st.sampled_from(draw(st.sampled_from([MOVES, PROGRAMS, COLOURS, OTHERS]))))
+        name = draw(st.sampled_from(draw(st.sampled_from([MOVES, PROGRAMS, COLORS, OTHERS]))))
         if name == "barrier":
             chain.append(lambda plan: plan.barrier())
             continue
@@ -52,7 +52,7 @@ def chains(draw, h, w):
 
 def by_floats(plan, image):
     tables = plan.compile(Type.UINT8, Layout.CHW)
-    tables.rows["fill_before"] = 0.25  # no pass reads it: that would need a resize
+    tables.rows["before"]["fill"] = 0.25  # no pass reads it: that would need a resize
     (h,), (w,) = tables.sizes()
     out = np.empty((3, h, w), np.uint8)
     CpuExecutor(tables).run(0, image, out.ctypes.data)
@@ -141,7 +141,7 @@ def test_flipped_and_padded_equals_numpy(image, border, left, top, right, bottom
 
 
 @pytest.mark.parametrize("median", [False, True])
-def test_a_fill_colour_between_levels_is_not_rounded_by_a_pass(median):
+def test_a_fill_color_between_levels_is_not_rounded_by_a_pass(median):
     image = np.full((9, 9, 3), 50, dtype=np.uint8)
     plan = plan_for(image)
     if median:

@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance
 from cuaug import TransformError
 from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Filter, Type, operations
-from cuaug.transforms.blur import gaussian_weights, motion_taps, sharpness_taps
+from cuaug.transforms.filters import gaussian_weights, motion_taps, sharpness_taps
 from tests.references import filters as reference
 from tests.support.run_plans import assert_close, assert_same, plan_for, run, run_one
 from tests.support.strategies import BORDERS, boxes, images, sizes, steps

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Layout, Type, operations
-from cuaug.plan.filters import quantization_tables
+from cuaug.plan.filter_passes import quantization_tables
 from tests.references import jpeg as reference
 from tests.references import sampling
 from tests.support.run_plans import assert_same, plan_for, run, run_one
@@ -62,7 +62,7 @@ def test_floats_are_coded_as_levels(image, quality):
 @pytest.mark.parametrize("quality", [10, 50, 75, 95])
 def test_is_near_the_standard_in_float64(quality):
     """Differences on a smooth image: half a level of rounding in each of four steps, and coefficients near the middle
-    of two quantization_tables steps. The artefacts themselves are far larger."""
+    of two quantization_tables steps. The artifacts themselves are far larger."""
     noise = np.random.default_rng(0).integers(0, 256, (61, 75, 3), dtype=np.uint8)
     image = cv2.GaussianBlur(noise, (0, 0), 2)
     got, want = coded(image, quality), reference.jpeg(image, quality)
@@ -71,7 +71,7 @@ def test_is_near_the_standard_in_float64(quality):
     assert psnr(got, image) < 48
 
 
-def test_quantisation_steps_equal_pillows_header():
+def test_quantization_steps_equal_pillows_header():
     for quality in range(1, 101):
         np.testing.assert_array_equal(quantization_tables(quality)[0], reference.steps(quality))
 

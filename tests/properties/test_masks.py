@@ -86,8 +86,8 @@ def test_noise_is_normal_and_independent():
     assert abs((noise**3).mean()) < 4 * (15 / n) ** 0.5 and abs((noise**4).mean() - 3) < 4 * (96 / n) ** 0.5
     together = np.corrcoef(noise.reshape(-1, 3).T) - np.eye(3)
     assert np.abs(together).max() < 4 / (n / 3) ** 0.5
-    for neighbour in (noise[1:] * noise[:-1], noise[:, 1:] * noise[:, :-1]):
-        assert abs(neighbour.mean()) < 4 / n**0.5
+    for neighbor in (noise[1:] * noise[:-1], noise[:, 1:] * noise[:, :-1]):
+        assert abs(neighbor.mean()) < 4 / n**0.5
     assert len(np.unique(noise)) > 0.95 * n
 
 

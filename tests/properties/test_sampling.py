@@ -214,7 +214,7 @@ def test_crop_after_resize_reads_past_the_crop(image, data, height, width, how):
 
 @given(st.data(), st.booleans())
 def test_resize_crop_resize_is_one_interpolation(data, flip):
-    """The image holds the centres of its columns, so each output value is its source coordinate."""
+    """The image holds the centers of its columns, so each output value is its source coordinate."""
     image = np.tile(np.arange(12, dtype=np.float32)[:, None] + 0.5, (2, 1, 3))
     plan, begin, scale = plan_for(image), 0.0, 1.0  # the value of column c is begin + scale * (c + 0.5)
     width = 12

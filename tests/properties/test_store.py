@@ -61,7 +61,7 @@ def test_same_numbers_rejects():
 
 
 def around(values):
-    """Each value and midpoint, with the neighbouring float32s; both signs."""
+    """Each value and midpoint, with the neighboring float32s; both signs."""
     values = values.astype(np.float32)
     with np.errstate(over="ignore"):
         middle = ((values[:-1].astype(np.float64) + values[1:]) / 2).astype(np.float32)

@@ -41,7 +41,7 @@ def matrices(draw, h: int, w: int, perspective: bool = True) -> np.ndarray:
 
 
 def places(matrix: np.ndarray, h: int, w: int) -> np.ndarray:
-    """(h, w, 2): source x and y of the centre of each output pixel."""
+    """(h, w, 2): source x and y of the center of each output pixel."""
     y, x = np.mgrid[:h, :w] + 0.5
     across, down, depth = np.einsum("ij,jyx->iyx", matrix, np.stack([x, y, np.ones_like(x)]))
     return np.stack([across / depth, down / depth], axis=-1)
@@ -96,7 +96,7 @@ def test_matrix_field_border_and_fill_equal_the_reference(data, image, filter, b
 
 @given(images(size=sizes(20_000)), st.floats(-180, 180), st.floats(0.5, 2))
 def test_rotation_and_scale_equal_opencv(image, angle, scale):
-    """OpenCV's pixel centres are integers, and it rounds points to 1/32 pixel: compared on a smooth image."""
+    """OpenCV's pixel centers are integers, and it rounds points to 1/32 pixel: compared on a smooth image."""
     h, w, _ = image.shape
     smooth = cv2.GaussianBlur(image, (0, 0), 8)
     forward = np.vstack([cv2.getRotationMatrix2D((w / 2 - 0.5, h / 2 - 0.5), angle, scale), [0, 0, 1]])

@@ -27,7 +27,7 @@ def stripes(height: int, width: int) -> np.ndarray:
 
 
 def triangle_wave(points: np.ndarray) -> np.ndarray:
-    """The stripes at points in pixels, interpolated linearly; the first centre is 0.5."""
+    """The stripes at points in pixels, interpolated linearly; the first center is 0.5."""
     return 255 * (1 - np.abs((points - 0.5) % 2 - 1))
 
 

@@ -13,7 +13,7 @@ import torch
 import cuaug
 from cuaug import transforms as T
 from cuaug.ray import Augment, draw_keys
-from tests.ray.rows import CHAIN, DAMAGED, Files, columns, photo
+from tests.support.ray.rows import CHAIN, DAMAGED, Files, columns, photo
 
 
 def augment(batch: dict[str, Any], chain: Any = CHAIN, **settings: Any) -> dict[str, Any]:

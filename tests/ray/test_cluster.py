@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import cuaug.ray
-from tests.ray.rows import CHAIN, DAMAGED, columns, photo
+from tests.support.ray.rows import CHAIN, DAMAGED, columns, photo
 
 ray: Any = pytest.importorskip("ray")
 

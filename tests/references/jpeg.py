@@ -1,4 +1,4 @@
-"""JPEG by its standards, in real numbers: ITU-T T.81's DCT and quantization, JFIF's colours, 4:2:0.
+"""JPEG by its standards, in real numbers: ITU-T T.81's DCT and quantization, JFIF's colors, 4:2:0.
 
 libjpeg computes with integers of a few bits, so a coefficient near the middle between two steps may round to the other.
 Its results are close to `jpeg`, not equal; `by_pillow` gives them.

@@ -47,7 +47,7 @@ def mask(image: np.ndarray, ratio: float, key, fill) -> np.ndarray:
 
 
 def grid(image: np.ndarray, tile: float, ratio: float, angle: float, shift, fill) -> np.ndarray:
-    """Fills pixels whose centre, rotated by `angle` radians, has both tile fractions below `ratio`."""
+    """Fills pixels whose center, rotated by `angle` radians, has both tile fractions below `ratio`."""
     h, w, _ = image.shape
     y, x = np.mgrid[:h, :w] + 0.5
     down, across = np.cos(angle) * y + np.sin(angle) * x, np.cos(angle) * x - np.sin(angle) * y

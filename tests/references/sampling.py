@@ -44,34 +44,34 @@ def nearest_matrix(old: int, new: int) -> np.ndarray:
 
 
 def nearest_exact_matrix(old: int, new: int) -> np.ndarray:
-    """Output i is the input under its centre; between two inputs, the second."""
+    """Output i is the input under its center; between two inputs, the second."""
     matrix = np.zeros((new, old))
     matrix[np.arange(new), (2 * np.arange(new) + 1) * old // (2 * new)] = 1
     return matrix
 
 
 def interpolation_matrix(old: int, new: int, filter: str) -> np.ndarray:
-    """2 or 4 neighbours of the centre; the end pixel repeats beyond the ends."""
+    """2 or 4 neighbors of the center; the end pixel repeats beyond the ends."""
     matrix = np.zeros((new, old))
     for i in range(new):
-        centre = (i + 0.5) * old / new - 0.5
-        around = range(math.floor(centre), math.floor(centre) + 2)
+        center = (i + 0.5) * old / new - 0.5
+        around = range(math.floor(center), math.floor(center) + 2)
         if filter == "bicubic":
-            around = range(math.floor(centre) - 1, math.floor(centre) + 3)
+            around = range(math.floor(center) - 1, math.floor(center) + 3)
         for k in around:
-            weight = triangle(k - centre) if filter == "bilinear" else cubic(k - centre, -0.75)
+            weight = triangle(k - center) if filter == "bilinear" else cubic(k - center, -0.75)
             matrix[i, min(max(k, 0), old - 1)] += weight
     return matrix
 
 
 def antialias_matrix(old: int, new: int, filter: str) -> np.ndarray:
-    """The filter, stretched by the reduction, centred on each output, cut at the ends and normalised."""
+    """The filter, stretched by the reduction, centered on each output, cut at the ends and normalized."""
     stretch = max(1.0, old / new)
     matrix = np.zeros((new, old))
     for i in range(new):
-        centre = (i + 0.5) * old / new
+        center = (i + 0.5) * old / new
         for k in range(old):
-            matrix[i, k] = ANTIALIASED[filter]((k + 0.5 - centre) / stretch)
+            matrix[i, k] = ANTIALIASED[filter]((k + 0.5 - center) / stretch)
         matrix[i] /= matrix[i].sum()
     return matrix
 

@@ -50,7 +50,7 @@ def displacement(field: np.ndarray, y: float, x: float, height: int, width: int)
 
 
 def remap(image: np.ndarray, places: np.ndarray, filter: str, border: str = "constant", fill=0.0) -> np.ndarray:
-    """Samples each pixel at `places`, (H, W, 2) y and x in pixels, the first centre at 0.5; without saturation."""
+    """Samples each pixel at `places`, (H, W, 2) y and x in pixels, the first center at 0.5; without saturation."""
     h, w, _ = image.shape
     color = np.broadcast_to(np.asarray(fill, dtype=np.float64), 3)
     out = np.empty((*places.shape[:2], 3))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.remote.servers import S3, Faults, s3_server
+from tests.support.remote.servers import S3, Faults, s3_server
 
 
 @pytest.fixture(scope="session")

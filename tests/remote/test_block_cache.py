@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 from cuaug import ArgumentError
 from cuaug._runtime.disk import TEMPORARY_PREFIX, Directory
 from cuaug.remote import RemoteObject, RemoteOptions, block_cache
-from cuaug.remote.block_cache import BlockCache
-from cuaug.remote.cached_reader import CachedReader
+from cuaug.remote.block_cache import BlockCache, CachedReader
 
 BLOCK = 100_000  # two pages
 DATA = random.Random(1).randbytes(7 * BLOCK + 12_345)
@@ -122,7 +121,7 @@ def test_only_missing_blocks_are_requested_once(tmp_path):
     assert reader.read(REMOTE, 3 * BLOCK + 5, 10) == DATA[3 * BLOCK + 5 :][:10]
     assert store.requests == [(3 * BLOCK, BLOCK)]
     read_all(reader)
-    assert store.requests[1:] == [(0, 3 * BLOCK), (4 * BLOCK, len(DATA) - 4 * BLOCK)]  # neighbours together
+    assert store.requests[1:] == [(0, 3 * BLOCK), (4 * BLOCK, len(DATA) - 4 * BLOCK)]  # neighbors together
     other_store, other = make(tmp_path)
     read_all(other)
     read_all(pickle.loads(pickle.dumps(other)))

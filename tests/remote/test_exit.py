@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.remote.servers import FAULTS
 from tests.remote.test_shards import shards, uploaded
+from tests.support.remote.servers import FAULTS
 from tests.support.waiting import eventually
 
 __all__ = ["shards", "uploaded"]

@@ -14,8 +14,8 @@ import pytest
 from cuaug import DecodeError, LoaderError
 from cuaug.remote import ObjectStore, object_store
 from cuaug.sources import Parquet, Remote, RemoteOptions, TarShards
-from tests.codec.memory import peak_bytes
-from tests.loader.pictures import png
+from tests.support.codec.memory import peak_bytes
+from tests.support.loader.further_pictures import png
 
 aiohttp = pytest.importorskip("aiohttp")
 Handler = http.server.BaseHTTPRequestHandler

@@ -15,8 +15,8 @@ import pytest
 
 from cuaug.remote import ObjectStore, object_store
 from cuaug.remote.transport import ChangedObjectError
-from tests.remote.servers import FAULTS
-from tests.sources.writers import served
+from tests.support.remote.servers import FAULTS
+from tests.support.sources.writers import served
 from tests.support.waiting import eventually
 
 DATA = random.Random(1).randbytes(300_000)

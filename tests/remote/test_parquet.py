@@ -13,10 +13,9 @@ import pytest
 import cuaug
 from cuaug import LoaderError
 from cuaug.sources import Parquet
-from cuaug.sources._row_group_ahead import RowGroupReadAhead
-from cuaug.sources._row_groups import RowGroupCache
-from tests.remote.servers import FAULTS
-from tests.sources.writers import png, samples, write_parquet
+from cuaug.sources.shards.row_groups import RowGroupCache, RowGroupReadAhead
+from tests.support.remote.servers import FAULTS
+from tests.support.sources.writers import png, samples, write_parquet
 from tests.support.waiting import eventually
 
 pa = pytest.importorskip("pyarrow")

@@ -18,10 +18,10 @@ from torch.utils.data import ConcatDataset, Subset
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler, WeightedSampler
 from cuaug.sources import RemoteOptions, TarShards, TFRecord, open_source
 from cuaug.transforms import MixUp, RandomHorizontalFlip, Resize
-from tests.loader.native_runs import read
 from tests.loader.test_native_work import finish
-from tests.remote.servers import FAULTS
-from tests.sources.writers import KINDS, samples, write_tar
+from tests.support.loader.native_runs import read
+from tests.support.remote.servers import FAULTS
+from tests.support.sources.writers import KINDS, samples, write_tar
 from tests.support.waiting import eventually
 
 SHARDS, PER_SHARD = 4, 30
@@ -144,7 +144,7 @@ def test_batch_transforms_ranks_and_wrapped_sources(s3, shards, uploaded):
     for make, arguments in [(lambda x: x, {"rank": 1, "world_size": 3}), (wrapped, {})]:
         pairs = zip(batches(make(local), **arguments), batches(make(source), **arguments), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
-    # A read-ahead makes few requests of neighbours, also through the wrapper.
+    # A read-ahead makes few requests of neighbors, also through the wrapper.
     whole = open_source(ConcatDataset([source]))
     s3.faults.seen.clear()
     assert digests(whole) == digests(local)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cuaug._runtime.cpu_limits import available_memory, local_ranks, quota
+from cuaug._runtime.cpus import available_memory, local_ranks, quota
 
 
 def write(path: Path, text: str) -> None:

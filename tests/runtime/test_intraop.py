@@ -15,13 +15,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import Loader, devices, interop
+from cuaug import Loader, devices
 from cuaug import transforms as T
-from cuaug._runtime import intraop
+from cuaug._runtime import cpus
 from cuaug.devices import CpuExecutor
+from cuaug.images import interop
 from cuaug.plan import Layout, Type
-from tests.loader.pictures import Bytes, png
 from tests.support import run_plans
+from tests.support.loader.further_pictures import Bytes, png
 from tests.support.strategies import chains, images, write
 
 SIZE = (21, 34)
@@ -56,7 +57,7 @@ def test_a_stack_gives_the_bits_of_its_images(data, dtype, count, several, views
         [T.FiveCrop(20), T.MedianBlur(5)],
         [T.MixUp(), T.ElasticTransform()],
     ],
-    ids=["colours", "policies", "views", "stages"],
+    ids=["colors", "policies", "views", "stages"],
 )
 def test_batches_are_the_same_with_any_number_of_threads(chain, monkeypatch):
     batch = torch.randint(0, 256, (9, 3, 40, 60), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -77,8 +78,8 @@ def several(request):
 
 
 def test_threads_follow_torch_and_the_amount_of_work(several):
-    assert intraop.threads_for(1 << 30) == several
-    assert intraop.threads_for(0) == intraop.threads_for(1 << 20) == 1
+    assert cpus.threads_for(1 << 30) == several
+    assert cpus.threads_for(0) == cpus.threads_for(1 << 20) == 1
 
     large, small = torch.zeros((8, 3, 256, 512), dtype=torch.uint8), torch.zeros((8, 3, 16, 16), dtype=torch.uint8)
     with mock.patch.object(CpuExecutor, "run_stack", autospec=True) as run_stack:
@@ -92,7 +93,7 @@ class _ThreadCounts(torch.utils.data.Dataset):
         return 2
 
     def __getitem__(self, index):
-        return intraop.threads_for(1 << 30)
+        return cpus.threads_for(1 << 30)
 
 
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
@@ -117,7 +118,8 @@ ENV = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}
 NO_THREADS = """
 import threading
 import torch
-from cuaug import devices, interop, transforms as T
+from cuaug import devices, transforms as T
+from cuaug.images import interop
 try:
     threading.Thread(target=print).start()
     raise SystemExit("a thread did start")

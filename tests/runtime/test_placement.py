@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import Loader
-from cuaug import device as device_module
-from cuaug._runtime import placement
-from cuaug._runtime.placement import Placement, own_placement, share_for_cpu, share_for_gpu
+from cuaug._runtime import cpus as placement
+from cuaug._runtime.cpus import Placement, own_placement, share_for_cpu, share_for_gpu
+from cuaug.pipeline import resolve_device as device_module
 from cuaug.pipeline.config import choose
 from cuaug.pipeline.thread_pool import ThreadPool
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
 

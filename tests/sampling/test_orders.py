@@ -19,14 +19,15 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from cuaug import LoaderError, ShardSampler, WeightedSampler
-from cuaug.sampling import Epoch, Order, SequentialOrder, ShuffledOrder, TorchOrder, open_sampler, order_of
+from cuaug import LoaderError, RepeatedSampler, ShardSampler, WeightedSampler
+from cuaug.sampling import Epoch, Order, SequentialOrder, ShuffledOrder, Steps, TorchOrder, open_sampler, order_of
 from cuaug.sampling.rng import SampleRNG
 
 SAMPLERS = {
     "shuffled": lambda: ShuffledOrder(50),
     "weighted": lambda: WeightedSampler(np.arange(50) % 7, 80),
     "weighted, no replacement": lambda: WeightedSampler(np.arange(50) % 7, 30, replacement=False),
+    "repeated": lambda: RepeatedSampler(50, 4),
     "shards": lambda: ShardSampler([20, 0, 17, 13], window=8),
     "torch": lambda: TorchOrder(RandomSampler(range(50))),
     "torch, weighted": lambda: TorchOrder(WeightedRandomSampler(torch.arange(50) % 7 + 0.5, 60)),
@@ -209,6 +210,45 @@ def test_invalid_shard_sizes_are_refused(arguments, message):
         ShardSampler(*arguments)
 
 
+# --- repetitions -----------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
+def test_repetitions_are_shared_as_by_rasampler(count, num_repeats, batch_size, world_size, epoch):
+    """DeiT's sampler repeats each index, pads to a multiple of the ranks, and gives rank r every world_size-th one."""
+    order = RepeatedSampler(count, num_repeats).order(3, epoch)
+    shuffled = [int(index) for index in ShuffledOrder(count).order(3, epoch)]
+    repeated = [index for index in shuffled for _ in range(num_repeats)]
+    padded = repeated + repeated[: -len(repeated) % world_size]
+    for rank in range(world_size):
+        theirs = padded[rank::world_size][: count // world_size]
+        steps = Steps(count, batch_size, "drop", rank=rank, world_size=world_size, interleaved=True)
+        ours = [int(order[position]) for step in steps for position in step.positions[step.valid]]
+        assert ours == theirs[: count // (batch_size * world_size) * batch_size]
+
+
+def test_an_epoch_with_all_repetitions():
+    order = RepeatedSampler(range(7), 2, 14).order(0, 0)
+    assert (order[::2] == order[1::2]).all() and sorted(order[::2]) == list(range(7))
+    assert RepeatedSampler(5, 2, 4, shuffle=False).order(0, 9).tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0,), "source must be an integer of at least 1, not 0"),
+        (([],), "source must be an integer of at least 1, not 0"),
+        ((5, 0), "num_repeats must be an integer of at least 1"),
+        ((5, 2.0), "num_repeats must be an integer"),
+        ((5, 3, 0), "num_samples must be an integer of at least 1"),
+        ((5, 3, 16), "num_samples must be at most 15, 3 times each of 5 samples, not 16"),
+    ],
+)
+def test_invalid_repetitions_are_refused(arguments, message):
+    with pytest.raises(LoaderError, match=message):
+        RepeatedSampler(*arguments)
+
+
 # --- the argument `sampler` ------------------------------------------------------------------------------------------
 
 
@@ -230,6 +270,10 @@ class DividingSampler:
 
     def __iter__(self):
         return iter([0, 2, 4])
+
+
+class RASampler(DividingSampler):
+    """By its name that of DeiT."""
 
 
 class CustomOrder:
@@ -295,6 +339,8 @@ def test_a_samplers_set_epoch_is_called():
         (DividingSampler(), False, "a DividingSampler, which divides the samples among ranks"),
         (WeightedSampler(np.ones(3)), False, "one number per sample: 3 weights, 5 samples"),
         (WeightedSampler(np.ones(9)), False, "one number per sample: 9 weights, 5 samples"),
+        (RepeatedSampler(6), False, "RepeatedSampler is for 6 samples, but the source has 5"),
+        (RASampler(), False, "sampler is a RASampler, which divides .* itself: use cuaug.RepeatedSampler"),
         (ShardSampler([1, 2]), False, "shard_sizes adds up to 3 samples, but the source has 5"),
         (ShardSampler([3, 3]), False, "shard_sizes adds up to 6 samples, but the source has 5"),
         ([[0, 1], [2]], False, r"one index at a time, not \[0, 1\]"),

@@ -12,17 +12,14 @@ from cuaug.sampling import LAST_BATCH, RankSlice, Steps
 counts, batch_sizes, world_sizes = st.integers(1, 60), st.integers(1, 9), st.integers(1, 5)
 
 
-def all_steps(count: int, batch_size: int, last_batch: str, world_size: int, start: int = 0) -> list[list[RankSlice]]:
+def all_steps(
+    count: int, batch_size: int, last_batch: str, world_size: int, start: int = 0, interleaved: bool = False
+) -> list[list[RankSlice]]:
     """The rank slices of each step."""
-    ranks = [
-        list(Steps(count, batch_size, last_batch, rank=rank, world_size=world_size, start=start))
-        for rank in range(world_size)
-    ]
-    lengths = {
-        len(Steps(count, batch_size, last_batch, rank=rank, world_size=world_size, start=start))
-        for rank in range(world_size)
-    }
-    assert lengths == {len(slices) for slices in ranks}, "len is the number of steps, the same on every rank"
+    options = {"world_size": world_size, "start": start, "interleaved": interleaved}
+    steps = [Steps(count, batch_size, last_batch, rank=rank, **options) for rank in range(world_size)]
+    ranks = [list(slices) for slices in steps]
+    assert {*map(len, steps)} == {*map(len, ranks)}, "len is the number of steps, the same on every rank"
     return [list(step) for step in zip(*ranks, strict=True)]
 
 
@@ -64,6 +61,21 @@ def test_sizes_of_batches(count, batch_size, last_batch, world_size):
             assert min(kept) >= 1, "no rank is left without a sample"
     if last_batch == "drop":
         assert all(rank_slice.valid.all() for slices in steps for rank_slice in slices)
+
+
+@given(counts, batch_sizes, st.sampled_from(LAST_BATCH), world_sizes, st.integers(0, 60))
+def test_interleaved_ranks_share_the_same_steps(count, batch_size, last_batch, world_size, start):
+    """Each step has the samples that it has in slices, but neighbors are on neighboring ranks."""
+    steps = all_steps(count, batch_size, last_batch, world_size, start)
+    for sliced, interleaved in zip(
+        steps, all_steps(count, batch_size, last_batch, world_size, start, True), strict=True
+    ):
+        together = [np.concatenate([s.positions[s.valid] for s in slices]) for slices in (sliced, interleaved)]
+        np.testing.assert_array_equal(together[0], np.sort(together[1]))
+        assert [(s.kept, s.end) for s in sliced] == [(s.kept, s.end) for s in interleaved] or last_batch == "partial"
+        assert sorted(s.kept for s in sliced) == sorted(s.kept for s in interleaved)
+        for s in interleaved:
+            assert (np.diff(s.positions[s.valid]) == world_size).all()
 
 
 @given(counts, batch_sizes, world_sizes)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Files
-from tests.loader.pictures import color_of, png
+from tests.support.loader.further_pictures import color_of, png
 
 
 @pytest.fixture
@@ -140,3 +140,56 @@ def test_folders_that_are_no_classes_are_warned_of(tmp_path, caplog, names, warn
     assert Files.from_directory(tmp_path).classes == sorted(names)
     text = caplog.text
     assert re.search(warning, text) if warning else not text
+
+
+# --- classes of several folders ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def splits(tmp_path) -> Path:
+    """train/ with ant, bee, cat; val/ without bee."""
+    for name in ("train/ant/0.png", "train/bee/1.png", "train/cat/2.png", "val/ant/0.png", "val/cat/2.png"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(int(path.stem)))
+    return tmp_path
+
+
+def test_a_class_missing_in_val_is_warned_of(splits, caplog):
+    assert Loader(splits / "val").source.classes == ["ant", "cat"]
+    (record,) = caplog.records
+    message = record.getMessage()
+    assert f"{str(splits / 'val')!r} have different class folders ('bee')" in message
+    assert "Files.from_directory" in message and "classes=[...]" in message
+
+
+def test_equal_classes_and_train_itself_are_not_warned_of(splits, caplog):
+    Loader(splits / "train")
+    (splits / "val" / "bee").mkdir()
+    (splits / "val" / "bee" / "1.png").write_bytes(png(1))
+    Loader(splits / "val")
+    (splits / "photos").mkdir()
+    for other in ("train/bee", "photos/one"):
+        (splits / other).mkdir(exist_ok=True)
+        (splits / other / "5.png").write_bytes(png(5))
+    Loader(splits / "photos")
+    assert not caplog.records
+
+
+def test_given_classes_number_the_labels(splits, caplog):
+    train = Files.from_directory(splits / "train")
+    (splits / "val" / "bee").mkdir()  # empty
+    for _ in range(2):
+        val = Files.from_directory(splits / "val", classes=train.classes)
+        assert list(val.labels) == [0, 2] and val.classes == train.classes == ["ant", "bee", "cat"]
+        if (splits / "val" / "bee").is_dir():
+            (splits / "val" / "bee").rmdir()
+    with Loader(val, device="cpu", batch_size=2) as loader:
+        assert next(iter(loader)).labels.tolist() == [0, 2]
+    assert Files.from_directory(splits / "train", classes=["cat", "bee", "ant"]).labels[0] == 0
+    assert not caplog.records
+
+
+def test_classes_must_name_all_folders(splits):
+    with pytest.raises(LoaderError, match=r"classes must name all class folders of .*train'; it lacks \['bee'\]"):
+        Files.from_directory(splits / "train", classes=["ant", "cat"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Csv, Files, FromDataset, open_source
-from tests.loader.pictures import png
+from tests.support.loader.further_pictures import png
 
 NAMES = ["pug", "akita", "pug", "akita", "pug"]
 NUMBERS = [1, 0, 1, 0, 1]

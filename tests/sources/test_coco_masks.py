@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import DecodeError
-from cuaug.sources._coco_masks import draw
+from cuaug.sources.coco_masks import draw
 from tests.sources.test_coco import H, W, annotation_file, open_coco
 
 _sides = st.integers(1, 40)

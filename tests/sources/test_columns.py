@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cuaug import Loader, LoaderError, SourceError
 from cuaug.sources import Csv, DataFrame, Files, ListFile
-from cuaug.sources._labels import to_column
-from cuaug.sources._text import parse_number
-from tests.loader.pictures import png
+from cuaug.sources.labels import to_column
+from cuaug.sources.text import parse_number
+from tests.support.loader.further_pictures import png
 
 INT64 = np.iinfo(np.int64)
 INTEGERS = [np.dtype(f"{sign}int{bits}").type for sign in ("", "u") for bits in (8, 16, 32, 64)]

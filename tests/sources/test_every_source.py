@@ -22,8 +22,8 @@ import torch
 from PIL import Image
 
 from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, sources
-from tests.loader.pictures import numbers_of
-from tests.sources.writers import KINDS, Kind, Sample, samples
+from tests.support.loader.further_pictures import numbers_of
+from tests.support.sources.writers import KINDS, Kind, Sample, samples
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,11 +57,11 @@ def read_all(source: sources.Source, threads: int = 4, rounds: int = 3) -> dict:
         results = list(pool.map(source.read, indices))
     if hasattr(source, "label"):
         assert all(_is_same(label, source.label(i)) for i, (_, label) in zip(indices, results, strict=True))
-    return {number_of(data): label for data, label in results}
+    return {number_of(data): _plain(label) for data, label in results}
 
 
 def _is_same(a, b) -> bool:
-    return a == b and type(a) is type(b)
+    return _plain(a) == _plain(b) and type(a) is type(b)
 
 
 def expected(kind: Kind) -> dict:
@@ -261,7 +261,7 @@ def test_in_a_loader(kind, source):
 def _plain(label):
     if isinstance(label, dict):
         return {name: _plain(value) for name, value in label.items()}
-    return label.item() if isinstance(label, torch.Tensor) else label
+    return label.tolist() if isinstance(label, (torch.Tensor, np.ndarray)) else label
 
 
 def test_a_state_of_another_dataset_is_refused(kind, tmp_path):

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.sources import Files
-from cuaug.sources._fingerprint import fingerprint, relative_paths
-from cuaug.sources._labels import LabelColumns
+from cuaug.sources.labels import LabelColumns
+from cuaug.sources.source import fingerprint, relative_paths
 
 _plain = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(), st.binary()),

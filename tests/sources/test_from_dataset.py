@@ -16,8 +16,8 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, Te
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import FromDataset
-from tests.loader.pictures import numbers_of, photo, png
-from tests.sources.writers import ImageDataset, samples, write_files
+from tests.support.loader.further_pictures import numbers_of, photo, png
+from tests.support.sources.writers import ImageDataset, samples, write_files
 
 PIXELS = photo(6, 9).copy()
 
@@ -339,9 +339,9 @@ def test_fingerprints_of_subsets_and_concatenations(tmp_path):
 
 def test_a_cache_key_needs_files_or_a_fingerprint(tmp_path):
     write_files(tmp_path, samples())
-    photos, known, labelled = ImageDataset(tmp_path, "path"), Items(b""), Items(b"")
-    known.fingerprint, labelled.targets = lambda: "abc", [1]
+    photos, known, labeled = ImageDataset(tmp_path, "path"), Items(b""), Items(b"")
+    known.fingerprint, labeled.targets = lambda: "abc", [1]
     assert str(tmp_path) in FromDataset(Subset(photos, [5])).cache_key()
     assert FromDataset(known).cache_key() != FromDataset(known, image="right").cache_key()
-    assert FromDataset(labelled).cache_key() is FromDataset(ConcatDataset([photos, labelled])).cache_key() is None
+    assert FromDataset(labeled).cache_key() is FromDataset(ConcatDataset([photos, labeled])).cache_key() is None
     assert str(tmp_path) in FromDataset(ConcatDataset([photos, known])).cache_key()

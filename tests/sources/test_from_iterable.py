@@ -15,7 +15,7 @@ from cuaug import DecodeError, EncodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.errors import ArgumentError
 from cuaug.sources import FromIterable, open_source
-from tests.loader.pictures import numbers_of, png
+from tests.support.loader.further_pictures import numbers_of, png
 
 
 class Numbers(torch.utils.data.IterableDataset):

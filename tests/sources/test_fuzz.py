@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.fuzzer import KINDS
+from tests.fuzz.fuzz_sources import KINDS
 
 ROOT = Path(__file__).parents[2]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "20000"))
@@ -28,7 +28,16 @@ SHARE = CASES // sum(WEIGHTS.get(kind, 2) for kind in KINDS)
 def campaign(kinds: Sequence[str], first: int, count: int, folder: Path) -> dict:
     """Runs a campaign and returns its measurements; a failure names the command that repeats the case."""
     mark = folder / "mark"
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "tests.sources.fuzzer", *kinds, "--seed", str(SEED)]
+    command = [
+        sys.executable,
+        "-W",
+        "error::RuntimeWarning",
+        "-m",
+        "tests.fuzz.fuzz_sources",
+        *kinds,
+        "--seed",
+        str(SEED),
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUAUG_CACHE_DIR": str(folder / "caches")}
     done = subprocess.run(
         [*command, "--first", str(first), "--count", str(count), "--mark", str(mark)],
@@ -42,7 +51,7 @@ def campaign(kinds: Sequence[str], first: int, count: int, folder: Path) -> dict
         kind, _, number = mark.read_text().rpartition(" ")
         pytest.fail(
             f"exit code {done.returncode} at case {number} of {kind!r}; repeat it with "
-            f"`python -m tests.sources.fuzzer '{kind}' --seed {SEED} --first {number} --count 1`\n"
+            f"`python -m tests.fuzz.fuzz_sources '{kind}' --seed {SEED} --first {number} --count 1`\n"
             f"{done.stderr[-3000:]}"
         )
     return json.loads(done.stdout)
@@ -66,7 +75,7 @@ def test_twenty_thousand_damaged_datasets(tmp_path, kind):
 def test_the_fuzzer_notices_other_errors(tmp_path):
     """It ends with the case's number."""
     program = (
-        "import sys; from tests.sources import fuzzer; "
+        "import sys; from tests.fuzz import fuzz_sources as fuzzer; "
         "fuzzer.KINDS['list'] = lambda rng, folder: 1 / rng.randrange(5); "
         "sys.argv[1:] = ['list', '--count', '100']; sys.exit(fuzzer.main())"
     )

@@ -11,8 +11,8 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Hdf5
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import samples, write_hdf5
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import samples, write_hdf5
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_labels_of_any_shape(path):
 
 def test_the_fingerprint_reads_all_labels(path, monkeypatch):
     """Also in several chunks, of strings, and of more than one dimension."""
-    monkeypatch.setattr("cuaug.sources.hdf5._FINGERPRINT_CHUNK_BYTES", 64)
+    monkeypatch.setattr("cuaug.sources.shards.hdf5._FINGERPRINT_CHUNK_BYTES", 64)
     fingerprints = set()
     for change in (None, "name", "box", "images"):
         with h5py.File(path, "w") as file:

@@ -13,7 +13,7 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Hdf5
-from tests.sources.writers import samples, write_hdf5
+from tests.support.sources.writers import samples, write_hdf5
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,8 +11,8 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Coco, Csv, Files, ListFile, Remote, open_source
-from tests.loader.pictures import png
-from tests.sources.writers import served
+from tests.support.loader.further_pictures import png
+from tests.support.sources.writers import served
 
 pytest.importorskip("aiohttp")
 

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import LoaderError
-from cuaug.sources import TarShards, TFRecord, tar_shards
-from cuaug.sources import _index as indexing
-from tests.sources.writers import example, frame, write_tar
+from cuaug.sources import TarShards, TFRecord
+from cuaug.sources.shards import shard_index as indexing
+from cuaug.sources.shards import tar
+from tests.support.sources.writers import example, frame, write_tar
 
 SUFFIX = ".cuaug-index"
 
@@ -225,14 +226,14 @@ print([source.read(i)[1] for i in range(3)])
 
 def test_a_shard_that_grows_during_the_scan(tmp_path, monkeypatch):
     path = shard(tmp_path)
-    has_header = tar_shards._has_header
+    has_header = tar._has_header
 
     def grow(path, file, at):
         with open(path, "ab") as more:
             more.write(bytes(512))
         return has_header(path, file, at)
 
-    monkeypatch.setattr(tar_shards, "_has_header", grow)
+    monkeypatch.setattr(tar, "_has_header", grow)
     with pytest.raises(LoaderError, match=r"a.tar' changed while its index was made"):
         TarShards(path)
     assert not Path(f"{path}{SUFFIX}").exists()

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from cuaug import Loader
 from cuaug._runtime import disk
-from cuaug.sources import TarShards, TFRecord, tar_shards, tfrecord
-from cuaug.sources import _index as indexing
-from tests.loader.pictures import numbers_of, png
-from tests.sources import fuzz_index
-from tests.sources.writers import example, frame, write_tar
+from cuaug.sources import TarShards, TFRecord
+from cuaug.sources.shards import shard_index as indexing
+from cuaug.sources.shards import tar, tfrecord
+from tests.fuzz import fuzz_index
 from tests.support.foreign_files import chown_to_nobody
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import example, frame, write_tar
 
 SUFFIX = indexing.SUFFIX
 COUNT = 4
@@ -53,12 +54,12 @@ EXPECTED = [(b"%d" % i, i) for i in range(COUNT)]
 
 def load(path: Path) -> indexing.Index:
     with open(path, "rb") as file:
-        return indexing.Index(indexing.Stamp.of(file.fileno()), *tar_shards._FORMAT.scan(str(path), file))
+        return indexing.Index(indexing.Stamp.of(file.fileno()), *tar._FORMAT.scan(str(path), file))
 
 
 def pack(index: indexing.Index, **arrays: object) -> bytes:
     """Serializes an index with other arrays."""
-    return indexing._pack(tar_shards._FORMAT, indexing.Index(index.stamp, index.notes, {**index.arrays, **arrays}))
+    return indexing._pack(tar._FORMAT, indexing.Index(index.stamp, index.notes, {**index.arrays, **arrays}))
 
 
 def reversed_labels(path: Path) -> bytes:
@@ -192,7 +193,7 @@ def test_an_index_with_numbers_out_of_bounds_is_made_again(shard, edit, caplog):
     assert samples(shard) == EXPECTED and not caplog.records, "the new index is kept"
 
 
-@pytest.mark.parametrize("name", list(tar_shards._FORMAT.dtypes))
+@pytest.mark.parametrize("name", list(tar._FORMAT.dtypes))
 def test_an_index_with_wrong_array_lengths_is_made_again(shard, name, caplog):
     index = load(shard)
     Path(f"{shard}{SUFFIX}").write_bytes(pack(index, **{name: index.arrays[name][:-1]}))
@@ -211,9 +212,7 @@ def test_an_index_with_wrong_array_lengths_is_made_again(shard, name, caplog):
 )
 def test_an_index_with_wrong_notes_is_made_again(shard, notes, caplog):
     index = load(shard)
-    Path(f"{shard}{SUFFIX}").write_bytes(
-        indexing._pack(tar_shards._FORMAT, index.__class__(index.stamp, notes, index.arrays))
-    )
+    Path(f"{shard}{SUFFIX}").write_bytes(indexing._pack(tar._FORMAT, index.__class__(index.stamp, notes, index.arrays)))
     assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from cuaug import DecodeError, Loader, LoaderError, TransformError, sources
 from cuaug import transforms as T
-from tests.sources.writers import example, write_tar, write_tfrecord
+from tests.support.sources.writers import example, write_tar, write_tfrecord
 
 H, W, COUNT = 12, 16, 3
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from cuaug import DecodeError, Loader
-from cuaug._runtime import npz
-from cuaug._runtime.npz import decode_npz, encode_npz
+from cuaug._runtime import npy as npz
+from cuaug._runtime.npy import decode_npz, encode_npz
 from cuaug.sources import TarShards
-from cuaug.sources._labels import decode_field, decode_integer, decode_json, decode_npy, decode_text
-from tests.loader.pictures import png
-from tests.sources.writers import write_tar
+from cuaug.sources.labels import decode_field, decode_integer, decode_json, decode_npy, decode_text
+from tests.support.loader.further_pictures import png
+from tests.support.sources.writers import write_tar
 
 
 def to_npy(array: np.ndarray, version: tuple[int, int] = (1, 0)) -> bytes:

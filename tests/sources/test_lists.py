@@ -15,8 +15,8 @@ from torch.utils.data import Subset
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Csv, Files, ListFile, open_source
-from cuaug.sources._labels import LabelColumns
-from tests.loader.pictures import numbers_of, png
+from cuaug.sources.labels import LabelColumns
+from tests.support.loader.further_pictures import numbers_of, png
 
 
 def write(folder: Path, text: str | bytes, name: str = "list.txt") -> Path:
@@ -309,7 +309,7 @@ def test_types(tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (TABLE, {"label": "colour"}, r"no column 'colour'.* has the columns 'path', 'breed', 'age', 'weight'"),
+        (TABLE, {"label": "color"}, r"no column 'color'.* has the columns 'path', 'breed', 'age', 'weight'"),
         (TABLE, {"label": 4}, "no column 4"),
         (TABLE, {"label": -1}, "no column -1"),
         (TABLE, {"label": True}, "no column True"),

@@ -15,9 +15,9 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Lmdb
-from cuaug.sources.lmdb_environment import _environments
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import split_value, value_page_at, write_environment
+from cuaug.sources.shards.lmdb_environment import _environments
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import split_value, value_page_at, write_environment
 
 lmdb = pytest.importorskip("lmdb")
 

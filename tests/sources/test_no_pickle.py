@@ -17,8 +17,8 @@ import pytest
 import cuaug
 from cuaug.errors import CuaugError
 from cuaug.sources import Files, LitData, Lmdb, Mds, TarShards
-from tests.loader.pictures import png
-from tests.sources.writers import record_file, write_environment, write_tar
+from tests.support.loader.further_pictures import png
+from tests.support.sources.writers import record_file, write_environment, write_tar
 
 #: Calls that load pickles or run code, in files that may hold them: a pipe of our own, and the user's own --transforms.
 ALLOWED = {"devices/nvrtc_program.py": {"pickle.load"}, "commands/preview.py": {"eval"}}

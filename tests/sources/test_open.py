@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from cuaug import Loader, LoaderError, sources
 from cuaug.sources import open_source
-from tests.loader.pictures import numbers_of, png
-from tests.sources import writers
-from tests.sources.writers import KINDS, samples
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources import writers
+from tests.support.sources.writers import KINDS, samples
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_missing_library_of_a_protocol():
 def test_importing_cuaug_imports_no_optional_library():
     program = (
         "import sys, cuaug.sources\n"
-        "libraries = ['lmdb', 'h5py', 'google.protobuf', 'google_crc32c', 'pyarrow', 'fsspec', 'aiohttp']\n"
+        "libraries = ['lmdb', 'h5py', 'google.protobuf', 'google_crc32c', 'pyarrow', 'fsspec', 'aiohttp', 'yaml']\n"
         "libraries.append('PIL.Image')\n"
         "sys.exit([m for m in libraries if m in sys.modules] or None)"
     )

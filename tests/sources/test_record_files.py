@@ -19,7 +19,7 @@ from PIL import Image
 
 from cuaug import DecodeError, Loader, LoaderError, ShardSampler
 from cuaug.sources import Files, LitData, Mds, open_source
-from tests.sources.writers import samples, write_litdata, write_mds
+from tests.support.sources.writers import samples, write_litdata, write_mds
 
 WRITTEN = Path(__file__).parent / "written"
 CLASSES = {"mds": Mds, "litdata": LitData}
@@ -139,7 +139,7 @@ def test_a_record_above_the_limit_is_not_read(name, folder, monkeypatch):
     source = CLASSES[name](folder)
     sizes, pread = [], os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, at: (sizes.append(size), pread(fd, size, at))[1])
-    monkeypatch.setattr("cuaug.sources._record_files._FINGERPRINT_BYTES", 16)
+    monkeypatch.setattr("cuaug.sources.shards.record_files._FINGERPRINT_BYTES", 16)
     source.fingerprint()
     assert max(sizes[1:3]) == 16
     sizes.clear()

@@ -8,7 +8,7 @@ import pytest
 
 from cuaug import DecodeError
 from cuaug.sources import LitData, Mds
-from tests.sources.writers import samples, write_litdata, write_mds
+from tests.support.sources.writers import samples, write_litdata, write_mds
 
 
 @pytest.mark.parametrize(

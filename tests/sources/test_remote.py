@@ -12,8 +12,8 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Csv, Files, ListFile, Remote, open_source
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import served
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import served
 
 aiohttp = pytest.importorskip("aiohttp")
 fsspec = pytest.importorskip("fsspec")

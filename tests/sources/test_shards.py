@@ -12,8 +12,8 @@ import pytest
 
 from cuaug import Loader, LoaderError, ShardSampler
 from cuaug.sources import TarShards, TFRecord
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import write_tar
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import write_tar
 
 
 def archive(folder: Path, members, name: str = "a.tar") -> Path:

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
-from tests.sources import writers
-from tests.sources.writers import ImageDataset, samples
+from tests.support.sources import writers
+from tests.support.sources.writers import ImageDataset, samples
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -27,11 +29,22 @@ def write_all(folder: Path) -> None:
     writers.write_shards(folder, content)
     writers.write_tfrecords(folder, content)
     writers.write_parquet(folder, content)
-    writers.write_labelled_lmdb(folder, content)
+    writers.write_labeled_lmdb(folder, content)
     writers.write_hdf5(folder, content)
-    for name, write in (("mds", writers.write_mds), ("litdata", writers.write_litdata)):
+    folders = {
+        "mds": writers.write_mds,
+        "litdata": writers.write_litdata,
+        "coco8": writers.write_yolo,
+        "VOC2012": writers.write_voc,
+    }
+    for name, write in folders.items():
         (folder / name).mkdir()
         write(folder / name, content)
+    rows = [{"bytes": None, "path": f"photos/train/cat/{i % 6}.png"} for i in range(12)]
+    pq.write_table(pa.table({"image": rows, "label": range(12)}), folder / "paths.parquet")
+    objects = [{"bbox": [[1.0, 1.0, 2.0, 1.0]] * (i % 3), "category": [i] * (i % 3)} for i in range(12)]
+    table = pa.table({"image": [sample.data for sample in content], "objects": objects})
+    pq.write_table(table, folder / "objects.parquet")
     for name in ("cat", "dog"):
         (folder / "photos" / "train" / name).mkdir(parents=True)
         for number in range(6):

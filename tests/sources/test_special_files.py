@@ -26,11 +26,12 @@ from cuaug.sources import (
     TarShards,
     TFRecord,
     Videos,
+    Yolo,
 )
-from cuaug.sources._bytes import read_bytes
-from tests.cache.images import run
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import write_tar
+from cuaug.sources.file_bytes import read_bytes
+from tests.support.cache.cached_images import run
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import write_tar
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -140,7 +141,7 @@ def test_a_file_larger_than_memory(tmp_path):
         file.truncate(1 << 40)
     program = """
 import resource, sys
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources.file_bytes import read_bytes
 resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
 try:
     read_bytes(sys.argv[1])
@@ -182,6 +183,7 @@ FILES_OF_SOURCES: dict[str, Callable[[Path], object]] = {
     "list.txt": ListFile,
     "table.csv": Csv,
     "coco.json": open_coco,
+    "data.yaml": Yolo,
     "rows.parquet": lambda path: Parquet([path]),
     "mds/index.json": lambda path: Mds(path.parent),
     "litdata/index.json": lambda path: LitData(path.parent),

@@ -11,8 +11,8 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 
 from cuaug import DecodeError, Loader, LoaderError, cache, sources
 from cuaug.sources import FromDataset, open_source
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import KINDS, ImageDataset, Kind, samples, write_files, write_shards
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import KINDS, ImageDataset, Kind, samples, write_files, write_shards
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import TarShards
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import samples, write_shards, write_tar
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import samples, write_shards, write_tar
 
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT, "ustar": tarfile.USTAR_FORMAT}
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError
-from cuaug.sources import TFRecord, _index
-from cuaug.sources._example import feature_values, parse_features
-from cuaug.sources.tfrecord import _FORMAT
-from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
+from cuaug.sources import TFRecord
+from cuaug.sources.shards import shard_index
+from cuaug.sources.shards.tfrecord import _FORMAT, feature_values, parse_features
+from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 
@@ -293,10 +293,10 @@ def test_the_scan_skips_large_records(tmp_path):
 def test_a_wrong_index_is_made_again(tmp_path, change, caplog):
     path = write_file(tmp_path, record_of(0), record_of(1))
     expected = [TFRecord(path).read(i) for i in range(2)]
-    (index,) = _index.load_indexes(_FORMAT, [str(path)])
+    (index,) = shard_index.load_indexes(_FORMAT, [str(path)])
     arrays = {**index.arrays, **change}
-    data = _index._pack(_FORMAT, _index.Index(index.stamp, index.notes, arrays))
-    Path(f"{path}{_index.SUFFIX}").write_bytes(data)
+    data = shard_index._pack(_FORMAT, shard_index.Index(index.stamp, index.notes, arrays))
+    Path(f"{path}{shard_index.SUFFIX}").write_bytes(data)
     assert [TFRecord(path).read(i) for i in range(2)] == expected
     assert "is damaged and is made again" in caplog.text
 

@@ -10,7 +10,7 @@ import torch
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Files, open_source
-from tests.loader.pictures import numbers_of, png
+from tests.support.loader.further_pictures import numbers_of, png
 
 
 def write(folder: Path, *names: str) -> None:

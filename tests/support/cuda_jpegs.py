@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.codec import DeviceJpegs, JpegIndex, memory_bound, read_header
-from cuaug.codec.exif import Region
-from cuaug.devices import jpeg
-from cuaug.devices.kernel_loading import JpegKernels
-from cuaug.devices.streams import LaunchStream
-from tests.codec.jpeg_crops import MCU
-from tests.codec.jpeg_crops import jpeg as encode
+from cuaug.codec.sniff import Region
+from cuaug.devices import cuda
+from cuaug.devices.nvrtc import JpegKernels
+from cuaug.devices.workspace import LaunchStream
+from tests.support.codec.jpeg_crops import MCU
+from tests.support.codec.jpeg_crops import jpeg as encode
 
 __all__ = ["CudaJpegs", "damage_data", "draw_jpeg", "random_region"]
 
@@ -118,7 +118,7 @@ class CudaJpegs:
         """The launches of `decode_jpegs` by name, without launching."""
         launches: dict[str, Callable[[], None]] = {}
         device = self._upload.device
-        kernels = jpeg.jpeg_kernels(device.index)
+        kernels = cuda.jpeg_kernels(device.index)
 
         def recording(name: str, function: Any) -> Any:
             def record(*arguments: Any, stream: Any, **options: Any) -> None:
@@ -131,8 +131,8 @@ class CudaJpegs:
             return record
 
         recorded = JpegKernels(*map(recording, kernels._fields, kernels))
-        with mock.patch.object(jpeg, "jpeg_kernels", lambda index: recorded):
-            jpeg.decode_jpegs(device, self.plan, self._upload.data_ptr(), self._lookups.data_ptr())
+        with mock.patch.object(cuda, "jpeg_kernels", lambda index: recorded):
+            cuda.decode_jpegs(device, self.plan, self._upload.data_ptr(), self._lookups.data_ptr())
         return launches
 
     @property

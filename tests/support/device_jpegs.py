@@ -12,7 +12,7 @@ from PIL import Image
 from cuaug._runtime.native import address, library
 from cuaug.codec import JpegIndex
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
-from cuaug.codec.exif import Region
+from cuaug.codec.sniff import Region
 
 __all__ = ["GuardedMemory", "Outcome", "add", "decode", "decode_rows", "request"]
 

@@ -1,5 +1,5 @@
-// Runs kernels/cuda/augment.cu on a CPU: the CUDA branch of the kernels, with the few CUDA functions they call defined
-// here. Used by tests/kernels/test_scratch.py, and with CUAUG_ONLY_CONVERT_YUV by tests/kernels/test_convert_yuv.py.
+// Runs kernels/cuda/augment.cu and resample.cu on a CPU, with the few CUDA functions they call defined here. Used by
+// tests/kernels/test_scratch.py.
 //
 // The threads of a block run one after the other, each up to the next barrier. Code that lacks a barrier then misses
 // the work of other threads.
@@ -28,25 +28,13 @@ static T __ldg(const T* p) {
 }
 
 #include "cuda/augment.cu"
+#include "cuda/resample.cu"
 using namespace cuaug;
 
 #undef asm
 
 extern "C" float divide(double a, double b) { return divide_to_float(a, b, 1.0 / b); }
 
-#if defined(CUAUG_ONLY_CONVERT_YUV)
-// Runs `convert_yuv` on a grid of frames x rows blocks; it has no barrier. Returns 0, or -3 for a misaligned access.
-extern "C" int emulate_conversion(const void* images, int frames, int rows, int block_threads) {
-    blockDim = {block_threads, 1, 1}, gridDim = {frames, rows, 1}, misaligned = false;
-    getcontext(&scheduler);  // a misaligned access comes back here
-    if (misaligned) return -3;
-    for (blockIdx.x = frames - 1; blockIdx.x >= 0; --blockIdx.x)
-        for (blockIdx.y = 0; blockIdx.y < rows; ++blockIdx.y)
-            for (threadIdx.x = block_threads - 1; threadIdx.x >= 0; --threadIdx.x)
-                convert_yuv(static_cast<const YuvImage*>(images));
-    return 0;
-}
-#else
 constexpr int64_t MAX_FLOATS = 1 << 20, GUARD_FLOATS = 1 << 12;
 __align__(16) float scratch[MAX_FLOATS];
 
@@ -102,13 +90,7 @@ extern "C" int64_t emulate(int simple, int block_threads, const void* rows, cons
     if (floats + GUARD_FLOATS > MAX_FLOATS || block_threads > MAX_THREADS) return -1;
     for (int64_t i = 0; i < floats + GUARD_FLOATS; ++i) memcpy(&scratch[i], &pattern, sizeof pattern);
     blockIdx = {tile_y, tile_x, sample}, blockDim = {block_threads, 1, 1};
-#if defined(CUAUG_ONLY_RESAMPLE)
-    entry = simple ? resample : nullptr;
-#elif defined(CUAUG_ONLY_AUGMENT)
-    entry = simple ? nullptr : augment;
-#else
     entry = simple ? resample : augment;
-#endif
     arguments[0] = rows, arguments[1] = ops, arguments[2] = tables, arguments[3] = statistics;
     tile[0] = tile_rows, tile[1] = tile_columns;
     loaded[0] = UINT64_MAX, loaded[1] = 0, misaligned = false;
@@ -117,4 +99,3 @@ extern "C" int64_t emulate(int simple, int block_threads, const void* rows, cons
     while (used > 0 && memcmp(&scratch[used - 1], &pattern, sizeof pattern) == 0) --used;
     return used;
 }
-#endif

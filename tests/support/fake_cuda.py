@@ -18,12 +18,16 @@ import torch
 
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder, DecoderPaths
-from cuaug.devices import cuda, jpeg, kernel_loading, nvrtc, specialize, streams, tiles, workspace
+from cuaug.devices import cuda, nvrtc, specialize, workspace
+from cuaug.devices import cuda as jpeg
+from cuaug.devices import cuda as tiles
+from cuaug.devices import nvrtc as kernel_loading
+from cuaug.devices import workspace as streams
 from cuaug.errors import DecodeError
-from cuaug.pipeline import arena, cuda_decoding, cuda_producer, label_upload, staging
-from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline.cuda import arena, batch_decoding, cuda_job, producer, staging
+from cuaug.pipeline.cuda import cuda_job as pipeline
 from cuaug.plan.layout import OP, SAMPLE, YUV_IMAGE
-from cuaug.profiling import cuda_events
+from cuaug.profiling import recorder
 from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
 
 __all__ = ["FakeConversion", "FakeDecoder", "FakeEvent", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
@@ -130,10 +134,10 @@ class FakeKernel:
         rows = np.frombuffer(memory, dtype=SAMPLE)
         assert shared_mem >= tiles.scratch_bytes(rows, int(high), int(wide)).max()
         active = rows[rows["active"] != 0]
-        for address in (int(rows_at), *active["source"].tolist()):
+        for address in (int(rows_at), *active["source"]["address"].tolist()):
             driver().check_order(address, queue, "a launch")
         queue.work.append("launch")
-        for address in (*active["source"].tolist(), *active["target"].tolist()):
+        for address in (*active["source"]["address"].tolist(), *active["target"]["address"].tolist()):
             driver().use(address, queue)
         # CUDA reads a number where the CPU reads an address.
         size = int(rows["op_end"].max()) * OP.itemsize
@@ -143,10 +147,13 @@ class FakeKernel:
         for i, row in enumerate(rows):
             if not row["active"]:
                 continue
-            assert statistics_at or not (row["measure"] or row["measured"])
+            assert statistics_at or not (row["measure"]["kind"] or row["measured"]["kind"])
             assert grid[0] * high >= row["y"]["out"] and grid[1] * wide >= row["x"]["out"]
             tables = int(rows_at) + i * SAMPLE.itemsize, 1, 1, int(ops_at), int(luts_at), int(statistics_at)
-            source, target = (int(row["source"]), int(row["pitch"]), 0, 0), int(row["target"])
+            source, target = (
+                (int(row["source"]["address"]), int(row["source"]["pitch"]), 0, 0),
+                int(row["target"]["address"]),
+            )
             assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
 
 
@@ -344,7 +351,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     kernels = {"kernel": FakeKernel(), "conversion": FakeConversion(), "jpegs": FakeJpegKernels(), "entries": []}
     fake = SimpleNamespace(torch=fake_torch or FakeTorch(), **kernels)
     on_devices = cuda, jpeg, kernel_loading, specialize, workspace
-    for module in (*on_devices, pipeline, cuda_producer, cuda_decoding, arena, label_upload, cuda_events, staging):
+    for module in (*on_devices, pipeline, producer, batch_decoding, arena, cuda_job, recorder, staging):
         replace(module, "torch", fake.torch)
     fake.torch.replace_copies(replace)
     for name in ("kernels", "convert_kernel"):
@@ -353,14 +360,12 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(kernel_loading, "_loaded", {})
     for name in ("_functions", "_code"):
         replace(specialize, name, {})
-    replace(nvrtc, "cached", lambda arch, defines=(), program="": MACHINE_CODE)
-    replace(
-        nvrtc, "read_cached", lambda arch, defines, program="": MACHINE_CODE
-    )  # kernels for chains are compiled already
+    replace(nvrtc, "cached", lambda arch, program="", defines=(): MACHINE_CODE)
+    replace(nvrtc, "read_cached", lambda arch, program, defines: MACHINE_CODE)  # of chains, too
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
-    replace(cuda_producer, "CudaDecoder", FakeDecoder)
+    replace(producer, "CudaDecoder", FakeDecoder)
     replace(streams, "acquire", FakeStream)
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.record(self))
     replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: MAX_SHARED_BYTES)

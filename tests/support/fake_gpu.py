@@ -7,7 +7,7 @@ cuda:0" are in host memory, with the fakes of `fake_cuda.py`. They refuse the sa
 pinning, and CPU tensors as operands. A test that passes here could pass on a GPU. It shows nothing of GPUs themselves:
 there is no second device, work is never late, and memory is not measured.
 
-`tests/dry_run/exclusions.py` lists the excluded tests with reasons; `test_fake_gpu.py` runs all others.
+`tests/support/dry_run/exclusions.py` lists the excluded tests with reasons; `test_fake_gpu.py` runs all others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import cuaug.codec
-import cuaug.device
+import cuaug.pipeline.resolve_device
 from tests import conftest
-from tests.dry_run.exclusions import EXCLUDED
+from tests.support.dry_run.exclusions import EXCLUDED
 from tests.support.fake_cuda import FakeDecoder, FakeTorch, replace_cuda
 from tests.support.fake_nvdec import replace_nvdec
 
@@ -215,7 +215,7 @@ def install() -> FakeGpuMode:
     for name, value in vars(fake_torch.cuda).items():
         setattr(torch.cuda, name, value)
     cuaug.codec.CudaDecoder = FakeDecoder  # the name that tests import
-    cuaug.device.gpu_decodes = lambda index: (True, "")
+    cuaug.pipeline.resolve_device.gpu_decodes = lambda index: (True, "")
     start = threading.Thread.start
 
     def start_with_mode(thread: threading.Thread) -> None:

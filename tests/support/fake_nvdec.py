@@ -23,7 +23,7 @@ import av
 import numpy as np
 import torch
 
-from cuaug.codec import nvdec
+from cuaug.codec.video import nvdec
 from tests.support.fake_streams import driver
 
 __all__ = ["FakeNvdec", "replace_nvdec"]

@@ -20,9 +20,9 @@ from PIL import Image
 import cuaug
 from cuaug import transforms as T
 from cuaug.commands import demo
-from tests.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
-from tests.sources import writers
 from tests.support import pages
+from tests.support.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
+from tests.support.sources import writers
 
 ROOT = Path(__file__).parents[2]
 # Pages whose Python blocks another file runs and examines.

@@ -87,8 +87,7 @@ def _run_cuda(
     """`run` on the GPU, for whole images; a tile whose scratch memory does not fit is ignored."""
     import torch
 
-    from cuaug.devices.cuda import CudaExecutor
-    from cuaug.devices.tiles import DEFAULT_SHARED_BYTES, scratch_bytes
+    from cuaug.devices.cuda import DEFAULT_SHARED_BYTES, CudaExecutor, scratch_bytes
 
     if tile and max(scratch_bytes(rows, *tile).max() for rows in compiled.rows) > DEFAULT_SHARED_BYTES:
         tile = None

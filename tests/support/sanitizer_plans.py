@@ -14,7 +14,7 @@ import numpy as np
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.plan import Border, Filter, Layout, Plan, Type, operations
 from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, POINT_OPERATIONS, WARP_FILTERS, OpCode
-from tests.ops.programs import make_operation
+from tests.support.pixel_programs import make_operation
 
 KEYS = np.array([[1, 2]], dtype=np.uint32)
 #: By operation code: of a level or a color, at any place or at this one. The last has all instructions.
@@ -218,7 +218,7 @@ def matrix_alone(p: Plan) -> None:
     p.append(operations.saturation(1, p.limit, 0.3))
 
 
-def colours(p: Plan) -> None:
+def colors(p: Plan) -> None:
     """uint8 programs that mix channels, or depend on the place."""
     h, w = (int(size[0]) for size in p.sizes)
     p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
@@ -287,7 +287,7 @@ def main(every: int, isas: list[str]) -> None:
     for target, layout, channels in itertools.product(Type, Layout, (3, 1)):
         run(every_operation, image(31, 45, Type.UINT8), Type.UINT8, target, layout, channels, isas[0], (7, 13))
         count += 1
-    made_of_bytes = (bytes_alone, matrix_alone, colours, lambda p: p.flip(), lambda p: p.rot90(1))
+    made_of_bytes = (bytes_alone, matrix_alone, colors, lambda p: p.flip(), lambda p: p.rot90(1))
     for size, write in itertools.product(SIZES, made_of_bytes):
         source = image(*size, Type.UINT8)
         results = {

@@ -74,7 +74,7 @@ def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
         "TSAN_OPTIONS": f"halt_on_error=1:suppressions={Path(__file__).with_name('thread_sanitizer.supp')}",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    # Without address randomisation where possible: with it, ThreadSanitizer cannot always place its own memory.
+    # Without address randomization where possible: with it, ThreadSanitizer cannot always place its own memory.
     prefix = ["setarch", "-R"]
     if not shutil.which("setarch") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
         prefix = []

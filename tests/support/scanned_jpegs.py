@@ -15,9 +15,9 @@ from PIL import Image
 from cuaug._runtime.native import library
 from cuaug.codec import JpegIndex
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
-from cuaug.codec.exif import Region
 from cuaug.codec.jpeg_index import IndexFile
-from tests.codec.index_files import RECORD, Record, open_descriptor, parse
+from cuaug.codec.sniff import Region
+from tests.support.codec.index_files import RECORD, Record, open_descriptor, parse
 from tests.support.device_jpegs import GuardedMemory, Outcome, add, request
 
 __all__ = ["FirstVisit", "index_of", "records_of", "visit"]

@@ -36,7 +36,7 @@ def sizes(draw, largest: int = 60_000) -> tuple[int, int]:
 
 @st.composite
 def images(draw, size: Any = None, dtype: type = np.uint8) -> np.ndarray:
-    """(H, W, 3) noise, black and white, a gradient, or one colour; float32 images are in [0, 1]."""
+    """(H, W, 3) noise, black and white, a gradient, or one color; float32 images are in [0, 1]."""
     h, w = draw(sizes()) if size is None else draw(size) if isinstance(size, st.SearchStrategy) else size
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     kind = draw(st.sampled_from(["noise", "extremes", "gradient", "flat"]))
@@ -66,7 +66,7 @@ JUMPING = ("lut", "posterize", "solarize", "autocontrast", "equalize", "shot_noi
 POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "gamma", *JUMPING[:-2])
 POSITIONAL = ("erase", "noise", "mask", "grid", "add_noise", "shot_noise", "clahe")
 
-NEIGHBOURHOODS = ("convolve", "stencil", "median", "jpeg")
+NEIGHBORHOODS = ("convolve", "stencil", "median", "jpeg")
 #: Geometry whose folded result may differ in the last bit from step-by-step results.
 TURNS = ("transpose", "rot90", "warp")
 
@@ -82,7 +82,7 @@ class Step:
 
     def write(self, plan: Plan, where: Any = None) -> None:
         n, limit, a = len(plan), plan.limit, dict(self.arguments)
-        if self.name in GEOMETRY + NEIGHBOURHOODS + TURNS:
+        if self.name in GEOMETRY + NEIGHBORHOODS + TURNS:
             getattr(plan, self.name)(**a, where=where)
         elif self.name == "lut":
             plan.lut(np.random.default_rng(a["seed"]).integers(0, 256, (3, 256)), where=where)
@@ -205,7 +205,7 @@ def chains(draw, size: tuple[int, int], longest: int = 7, turns: bool = False) -
     bits of the folded result; such chains have no discontinuous operation.
     """
     moves = list(GEOMETRY + TURNS) if turns else list(GEOMETRY)
-    names = [*moves, *POINTWISE, *POSITIONAL, *NEIGHBOURHOODS]
+    names = [*moves, *POINTWISE, *POSITIONAL, *NEIGHBORHOODS]
     if mirrored := draw(st.booleans()):
         names = [name for name in names if name not in (*JUMPING, "jpeg")]
     (h, w), chain, flipped, kind = size, [], False, None

@@ -53,8 +53,8 @@ NOISE = Tolerance(2e-5, "relative to std: float32 logarithm, root and cosine aga
 RARE_NOISE = Tolerance(
     2.5e-4, "as NOISE; next to 0 the radius is the root of what float32 leaves of 1 - u: off by sqrt(2 * 2^-25) at most"
 )
-FLIPPED_RESIZE = Tolerance(1e-5, "a mirrored centre is another double, and the taps are added in the other order")
-GRID_SAMPLE = Tolerance(2e-4, "fixed-point places against grid_sample's, which are normalised to [-1, 1] first")
+FLIPPED_RESIZE = Tolerance(1e-5, "a mirrored center is another double, and the taps are added in the other order")
+GRID_SAMPLE = Tolerance(2e-4, "fixed-point places against grid_sample's, which are normalized to [-1, 1] first")
 WARP = Tolerance(4e-5, "float32 weights and displacements, and sums of up to 16 taps, against float64")
 TURNED_RESIZE = Tolerance(1e-5, "rows and columns are summed in the other order")
 CONVOLUTION = Tolerance(3e-6, "float32 sums of up to 225 taps, whose weights add up to 1, against float64 or float32")

@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cuaug.plan import Border, BoxesKeypoints, Filter, Plan
-from cuaug.plan.displacement_field import DisplacementField
+from cuaug.plan.spatial import DisplacementField
 from tests.support.run_plans import plan_for, run_one
 from tests.support.strategies import Step, write
-from tests.targets.ramps import moves, points_of, ramp, shown
+from tests.support.targets.ramps import moves, points_of, ramp, shown
 
 WHOLE = ("crop", "flip", "pad", "transpose", "rot90")
 sides = st.integers(1, 60)

@@ -12,9 +12,10 @@ from cuaug import transforms as T
 from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
+from cuaug.targets.targets import Mover
 from tests.support.run_plans import run
-from tests.targets.ramps import curvature, ramp, shown
-from tests.transforms.cases import CASES
+from tests.support.targets.ramps import curvature, ramp, shown
+from tests.support.transforms.cases import CASES
 
 N, H, W = 8, 44, 60
 
@@ -80,11 +81,11 @@ def smooth(transform: T.Transform) -> T.Transform:
     return transform
 
 
-def planned(transform: T.Transform, targets: list, seed: int, kind: Type = Type.FLOAT32) -> tuple[Plan, Targets]:
-    plan, read = Plan([H] * N, [W] * N, source_type=kind), Targets(targets, [H] * N, [W] * N)
-    read.attach(plan)
+def planned(transform: T.Transform, targets: list, seed: int, kind: Type = Type.FLOAT32) -> tuple[Plan, Mover]:
+    plan = Plan([H] * N, [W] * N, source_type=kind)
+    mover = Targets(targets, [H] * N, [W] * N).attach(plan)
     transform.plan(plan, SampleRNG(seed, 0, np.arange(N)))
-    return plan, read
+    return plan, mover
 
 
 @pytest.mark.parametrize("transform", MOVING)
@@ -98,9 +99,9 @@ def test_targets_follow(transform, seed):
     targets = [
         {"keypoints": np.append(p, np.full((80, 1), 2.0), axis=1), "masks": torch.from_numpy(numbers)} for p in places
     ]
-    plan, read = planned(transform, targets, seed)
+    plan, mover = planned(transform, targets, seed)
     images = run(plan, [ramp(H, W)] * N)
-    moved = read.moved(plan.compile(Type.FLOAT32))
+    moved = [*map(mover(plan.compile(Type.FLOAT32)), range(N))]
     seen = 0
     for before, target, image in zip(places, moved, images, strict=True):
         for place, (px, py, v) in zip(before, target["keypoints"], strict=True):
@@ -124,8 +125,8 @@ def test_pixel_operations_leave_targets_alone(transform):
     boxes = np.concatenate([first, first + rng.uniform(0, 20, (N, 3, 2))], axis=2)
     masks = rng.integers(0, 2, (N, 3, H, W)).astype(bool)
     targets = [{"boxes": b, "masks": m, "keypoints": b.reshape(3, 2, 2)} for b, m in zip(boxes, masks, strict=True)]
-    plan, read = planned(transform, targets, 0, Type.UINT8)
-    for target, b, m in zip(read.moved(plan.compile()), boxes, masks, strict=True):
+    plan, mover = planned(transform, targets, 0, Type.UINT8)
+    for target, b, m in zip(map(mover(plan.compile()), range(N)), boxes, masks, strict=True):
         np.testing.assert_allclose(target["boxes"], b, atol=1e-9)
         np.testing.assert_allclose(target["keypoints"], b.reshape(3, 2, 2), atol=1e-9)
         if not isinstance(transform, T.Downscale):  # its masks show fewer pixels, like its images
@@ -142,8 +143,8 @@ def test_masks_and_points_of_policies_move_together(transform):
     y, x = np.mgrid[:H, :W]
     numbers = np.stack([x + 1, y + 1]).astype(np.int32)
     targets = [{"keypoints": np.append(p, np.full((80, 1), 2.0), axis=1), "masks": numbers} for p in places]
-    plan, read = planned(transform, targets, 0, Type.UINT8)
-    for before, target in zip(places, read.moved(plan.compile()), strict=True):
+    plan, mover = planned(transform, targets, 0, Type.UINT8)
+    for before, target in zip(places, map(mover(plan.compile()), range(N)), strict=True):
         there = target["keypoints"][:, 2] > 0
         points = target["keypoints"][there, :2]
         column, row = np.minimum(points, (W - 1, H - 1)).astype(int).T
@@ -162,11 +163,11 @@ def test_targets_of_a_batch_equal_those_of_single_images(transform):
         targets.append(
             {"boxes": boxes, "masks": rng.integers(0, 2, (k, H, W)).astype(np.uint8), "labels": np.arange(k)}
         )
-    plan, read = planned(transform, targets, 5)
-    for k, got in enumerate(read.moved(plan.compile())):
-        alone, one = Plan([H], [W], source_type=Type.FLOAT32), Targets([targets[k]], [H], [W])
-        one.attach(alone)
+    plan, mover = planned(transform, targets, 5)
+    for k, got in enumerate(map(mover(plan.compile()), range(N))):
+        alone = Plan([H], [W], source_type=Type.FLOAT32)
+        one = Targets([targets[k]], [H], [W]).attach(alone)
         transform.plan(alone, SampleRNG(5, 0, [k]))
-        want = one.moved(alone.compile())[0]
+        want = one(alone.compile())(0)
         assert got.keys() == want.keys() and all(np.array_equal(got[key], want[key]) for key in got)
         assert got["boxes"].dtype == np.float32 and got["boxes"].shape == (k, 4)

@@ -14,7 +14,7 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from cuaug.sources import Coco
-from tests.loader.pictures import Memory
+from tests.support.loader.further_pictures import Memory
 
 COUNT, SIDE = 14, 64
 
@@ -197,12 +197,12 @@ def test_collate_of_target_dicts():
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list], ids=["array", "tensor", "list"])
 def test_writing_to_a_batch_changes_no_source_or_cache(cache, kind):
 
-    class Labelled(Memory):
+    class Labeled(Memory):
         def read(self, index):
             return super().read(index)[0], target
 
     target = {"boxes": np.array([[0.0, 0.0, 2.0, 2.0]]), "labels": kind([3])}
-    with Loader(Labelled(1), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
+    with Loader(Labeled(1), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
         for _ in range(3):
             ((_, targets),) = loader
             assert [list(target["labels"]) for target in targets] == [[3], [3]]
@@ -225,3 +225,44 @@ def test_collate_makes_contiguous_tensors():
     masks = np.moveaxis(np.zeros((6, 8, 2), np.uint8, order="F"), -1, 0)
     (made,) = collate([{"boxes": np.zeros((2, 4)), "masks": masks}])
     assert made["masks"].is_contiguous() and made["masks"].shape == (2, 6, 8)
+
+
+class Labeled:
+    """A source of gray pictures with one kind of label."""
+
+    def __init__(self, label: Any) -> None:
+        self.label = label
+
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        return np.full((6, 8, 3), 100, np.uint8), self.label
+
+
+@pytest.mark.parametrize("chain", [[], [T.RandomHorizontalFlip(1)]], ids=["no chain", "flip"])
+def test_a_collate_fn_receives_tensors(chain):
+    """As `collate` makes them: arrays of a source, of moved targets and of mask files."""
+    label = {
+        "boxes": np.array([[1, 1, 3, 3]], np.float32),
+        "masks": np.ones((1, 6, 8), np.uint8),
+        "mask": Image.new("P", (8, 6)),
+        "meta": ({"ids": np.arange(2, dtype=">i2")}, "text", 5),
+        "names": ["a"],
+    }
+    with Loader(Labeled(label), chain, batch_size=2, device="cpu", collate_fn=list) as loader:
+        _, labels = next(iter(loader))
+    for made in labels:
+        inner = made["meta"][0]["ids"]
+        assert all(isinstance(value, torch.Tensor) for value in (made["boxes"], made["masks"], made["mask"], inner))
+        assert made["boxes"].dtype == torch.float32 and inner.tolist() == [0, 1]
+        assert made["meta"][1:] == ("text", 5) and made["names"] == ["a"]
+        made["boxes"].zero_()
+    assert label["boxes"].any(), "the source's own array is left alone"
+
+
+@pytest.mark.parametrize("label", [np.arange(3), torch.arange(3)])
+def test_a_collate_fn_receives_tensors_of_array_labels(label):
+    with Loader(Labeled(label), batch_size=2, device="cpu", collate_fn=torch.stack) as loader:
+        _, labels = next(iter(loader))
+    assert labels.tolist() == [[0, 1, 2]] * 2

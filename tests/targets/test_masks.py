@@ -11,8 +11,8 @@ from cuaug import TransformError
 from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.targets import Targets
 from tests.support.run_plans import assert_same, plan_for, run_one
-from tests.support.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
-from tests.targets.ramps import curvature, moves, ramp
+from tests.support.strategies import NEIGHBORHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
+from tests.support.targets.ramps import curvature, moves, ramp
 
 sides = st.integers(1, 50)
 DTYPES = st.sampled_from([np.uint8, np.bool_, np.int8, np.int16, np.uint16, np.int32, np.int64, np.float32, ">i4"])
@@ -20,10 +20,9 @@ DTYPES = st.sampled_from([np.uint8, np.bool_, np.int8, np.int16, np.uint16, np.i
 
 def moved(target, h: int, w: int, chain: list[Step], **settings):
     plan = Plan([h], [w])
-    targets = Targets([target], [h], [w], **settings)
-    targets.attach(plan)
+    mover = Targets([target], [h], [w], **settings).attach(plan)
     write(plan, chain)
-    return targets.moved(plan.compile())[0]
+    return mover(plan.compile())(0)
 
 
 def nearest(chain: list[Step]) -> list[Step]:
@@ -86,7 +85,7 @@ def test_shrinking_by_four_shows_the_center_pixel():
 @given(st.data())
 def test_pixel_operations_leave_masks_alone(data):
     h, w = data.draw(sides), data.draw(sides)
-    names = (*POINTWISE, *POSITIONAL, *NEIGHBOURHOODS)
+    names = (*POINTWISE, *POSITIONAL, *NEIGHBORHOODS)
     chain = [data.draw(steps(data.draw(st.sampled_from(names)), h, w))[0] for _ in range(data.draw(st.integers(1, 4)))]
     mask = np.random.default_rng(1).integers(0, 1000, (h, w))
     assert_same(moved({"mask": mask}, h, w, chain)["mask"], mask)

@@ -232,3 +232,78 @@ def test_names_in_a_loader(tmp_path):
         labels = next(iter(loader)).labels
         np.testing.assert_array_equal(labels["depth"][0], depth[:, ::-1])
         np.testing.assert_array_equal(labels["camera"][0], depth)
+
+
+# --- arrays without a name --------------------------------------------------------------------------------------------
+
+POINTS = np.array([[3.0, 4.0], [10.0, 12.0], [20.0, 7.0]])
+UNNAMED = {
+    "points": POINTS,
+    "boxes": np.array([[3.0, 4.0, 9.0, 9.0]]),
+    "a tensor": torch.tensor([[3, 4]]),
+    "in a tuple": (7, POINTS),
+    "in an inner tuple": (7, ("cat", POINTS)),
+}
+MOVING = {
+    "flip": T.RandomHorizontalFlip(1),
+    "crop": T.CenterCrop(10),
+    "pad": T.Pad(2),
+    "resize": T.Resize((30, 40)),
+    "rotation": T.RandomRotation((20, 20)),
+    "elastic": T.ElasticTransform(20.0),
+    "flip after a blur": T.Compose([T.GaussianBlur(3), T.RandomVerticalFlip(1)]),
+    "flip after Lambda": T.Compose([T.Lambda(lambda images: images), T.RandomVerticalFlip(1)]),
+}
+STILL = {
+    "colors": T.ColorJitter(0.4),
+    "blur": T.Compose([T.GaussianBlur(5), T.RandomAutocontrast(1), T.RandomErasing(1)]),
+    "no flip": T.RandomHorizontalFlip(0),
+    "the same size": T.Compose([T.Resize((H, W)), T.CenterCrop((H, W))]),
+}
+
+
+def in_call(label: Any, transform: T.Transform) -> Any:
+    return T.Compose([transform])(np.zeros((H, W, 3), np.uint8), label)[1]
+
+
+def in_loader(label: Any, transform: T.Transform) -> Any:
+    with Loader(Labeled(label), [transform], batch_size=2, device="cpu", collate_fn=list) as loader:
+        return next(iter(loader)).labels[0]
+
+
+class Labeled:
+    def __init__(self, label: Any) -> None:
+        self.label = label
+
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        return np.zeros((H, W, 3), np.uint8), self.label
+
+
+@pytest.mark.parametrize("load", [in_call, in_loader])
+@pytest.mark.parametrize("label", UNNAMED)
+@pytest.mark.parametrize("transform", MOVING)
+def test_arrays_like_points_are_refused_where_pixels_move(transform, label, load):
+    with pytest.raises(TransformError, match=r"the target is an array \(\d, [24]\), without a name.*\"keypoints\""):
+        load(UNNAMED[label], MOVING[transform])
+
+
+@pytest.mark.parametrize("load", [in_call, in_loader])
+@pytest.mark.parametrize("transform", STILL)
+def test_arrays_like_points_stay_where_pixels_do(transform, load):
+    for label in UNNAMED.values():
+        kept = load(label, STILL[transform])
+        while isinstance(kept, tuple):
+            label, kept = label[1], kept[1]
+        np.testing.assert_array_equal(kept, label)
+
+
+@pytest.mark.parametrize("load", [in_call, in_loader])
+def test_other_arrays_stay(load):
+    labels = [np.arange(4.0), np.ones((3, 5)), np.ones((2, 2, 2)), {"values": POINTS}, np.array([["a", "b"]]), [[1, 2]]]
+    for label in labels:
+        kept = load(label, T.RandomHorizontalFlip(1))
+        kept, label = (kept["values"], label["values"]) if isinstance(label, dict) else (kept, label)
+        np.testing.assert_array_equal(np.asarray(kept), np.asarray(label))

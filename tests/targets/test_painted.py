@@ -24,9 +24,9 @@ def test_a_painted_spot(transform):
     transform, found = smooth(transform), 0
     for seed in range(8):
         places = np.random.default_rng(seed).uniform((W * 0.4, H * 0.4), (W * 0.6, H * 0.6), (N, 2))
-        plan, read = planned(transform, [{"keypoints": np.array([[x, y, 1.0]])} for x, y in places], seed)
+        plan, mover = planned(transform, [{"keypoints": np.array([[x, y, 1.0]])} for x, y in places], seed)
         images = run(plan, [spot(x, y) for x, y in places])
-        for image, target in zip(images, read.moved(plan.compile()), strict=True):
+        for image, target in zip(images, map(mover(plan.compile()), range(N)), strict=True):
             ((x, y, v),) = target["keypoints"]
             light = image[..., 0].astype(np.float64)
             edge = light.copy()
@@ -52,8 +52,8 @@ def test_a_filled_box(transform):
     image, mask = np.zeros((H, W, 3), np.float32), np.zeros((1, H, W), bool)
     image[14:30, 20:42], mask[:, 14:30, 20:42] = 1, True
     target = {"boxes": np.array([[20.0, 14.0, 42.0, 30.0]]), "masks": mask}
-    plan, read = planned(transform, [target] * N, 0)
-    for moved_image, moved in zip(run(plan, [image] * N), read.moved(plan.compile()), strict=True):
+    plan, mover = planned(transform, [target] * N, 0)
+    for moved_image, moved in zip(run(plan, [image] * N), map(mover(plan.compile()), range(N)), strict=True):
         (x0, y0, x1, y1), shown = moved["boxes"][0], moved["masks"][0]
         rows, columns = np.nonzero(shown)
         if len(rows) == 0:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cuaug import DecodedCache, DecodeError, DecodeOptions, Loader, LoaderError, TransformError
 from cuaug import transforms as T
-from tests.transforms.cases import CASES
+from tests.support.transforms.cases import CASES
 
 H, W = 22, 30
 ALL = [pytest.param(case[0], id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]

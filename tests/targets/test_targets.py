@@ -44,10 +44,10 @@ def moved(target: Any, write: Any = flip, **settings: Any) -> Any:
 
 def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]:
     n = len(batch)
-    plan, targets = Plan([H] * n, [W] * n), Targets(batch, [H] * n, [W] * n, **settings)
-    targets.attach(plan)
+    plan = Plan([H] * n, [W] * n)
+    mover = Targets(batch, [H] * n, [W] * n, **settings).attach(plan)
     write(plan)
-    return targets.moved(plan.compile())
+    return [*map(mover(plan.compile()), range(n))]
 
 
 # --- boxes ------------------------------------------------------------------------------------------------------------
@@ -202,10 +202,10 @@ def test_labels_without_targets(label):
     targets = Targets([label, label], [H, H], [W, W])
     plan = Plan([H, H], [W, W])
     assert not targets and not holds_targets(label)
-    targets.attach(plan)
+    mover = targets.attach(plan)
     assert plan.points is None
-    got = targets.moved(plan.compile())
-    assert len(got) == 2 and (got[0] is label or got[0] == label)
+    got = [*map(mover(plan.compile()), range(2))]
+    assert got[0] is label or got[0] == label
 
 
 @pytest.mark.parametrize(
@@ -341,6 +341,6 @@ def test_an_unknown_box_format():
         Targets([], [], [], box_format="coco")
 
 
-def test_unlabelled_keypoints_may_hold_any_value():
+def test_unlabeled_keypoints_may_hold_any_value():
     points = np.array([[np.nan, np.nan, 0.0], [1.0, 2.0, 1.0]])
     assert moved({"keypoints": points})["keypoints"].tolist() == [[0, 0, 0], [29, 2, 1]]

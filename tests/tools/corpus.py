@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.codec.originals import ORIGINALS, PICTURES
+from tests.support.codec.originals import ORIGINALS, PICTURES
 
 CORPUS = Path(__file__).parents[1] / "corpus"
-#: Kinds of sources in tests/sources/writers.py whose data sets are files.
+#: Kinds of sources in tests/support/sources/writers.py whose data sets are files.
 SETS = ("files", "class folders", "tar", "tfrecord", "lmdb", "hdf5", "parquet", "mds", "litdata")
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     (CORPUS / "images").mkdir(parents=True)
     for name, data in {**ORIGINALS, **PICTURES}.items():
         image_path(name).write_bytes(data)
-    from tests.sources.writers import KINDS, samples  # libraries that images do not need
+    from tests.support.sources.writers import KINDS, samples  # libraries that images do not need
 
     for kind in SETS:
         folder = CORPUS / "sets" / kind.replace(" ", "-")

@@ -27,6 +27,7 @@ from tests.references import color, filters, jpeg, statistics, warp
 from tests.references.transforms import yuv
 from tests.support import tolerances
 from tests.support.tolerances import Tolerance
+from tests.support.transforms.cases import BASES, CASES, TARGET_TRANSFORMS, WRAPPERS
 from tests.tools.batch_cases import BATCH_CASES, pairs
 from tests.tools.differences import DIFFERENCES, Difference
 from tests.tools.parity_page import PAGE
@@ -48,7 +49,6 @@ from tests.tools.peer_outputs import (
     warped,
     wave,
 )
-from tests.transforms.cases import BASES, CASES, TARGET_TRANSFORMS, WRAPPERS
 from tests.transforms.test_every import by_reference, run
 
 #: Random functions, which are compared as transforms, where the draws are known.

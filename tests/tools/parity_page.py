@@ -6,8 +6,8 @@ PAGE = """# Accuracy against other libraries
 
 cuaug's results on photos equal those of Pillow, OpenCV, torch and torchvision's formulas within the tolerances below.
 Errors are in uint8 levels: the largest error, and the mean over all values. `python -m tests.tools.parity --out
-docs/parity.md` writes this page; `tests/test_parity.py` computes the tables again and fails if an error exceeds its
-tolerance. `make test-torchvision` compares pixels, draws, targets and presets with torchvision 0.29.1 itself.
+docs/parity.md` writes this page; `tests/documents/test_parity.py` computes the tables again and fails if an error
+exceeds its tolerance. `make test-torchvision` compares pixels, draws, targets and presets with torchvision 0.29.1.
 
 ## Functions against other libraries
 
@@ -21,7 +21,7 @@ as float32 in [0, 1]. Formulas run in NumPy float64, so rounding alone makes uin
 
 ## Transforms against formulas
 
-Each transform runs on six photos of 40 x 48 pixels with several arguments (`tests/transforms/cases.py`; batch
+Each transform runs on six photos of 40 x 48 pixels with several arguments (`tests/support/transforms/cases.py`; batch
 transforms and targets: `tests/tools/batch_cases.py`). `tests/references` computes the expected result in float64 from
 the drawn parameters and the same random words for noise. The peer of `JPEG` is Pillow.
 
@@ -52,7 +52,7 @@ Other differences:
 | `ToDtype(torch.uint8, scale=True)` | rounds v * 255 | truncates v * 255.999: a quarter of values differ by a level |
 | `ToDtype(torch.uint8)` | rounds and saturates: 2.6 becomes 3 | truncates: 2.6 becomes 2 |
 | `adjust_contrast`, `adjust_saturation` of uint8 | blend with the exact gray | truncate gray and result (below) |
-| `RandomEqualize` of floats | nearest levels | the levels of its `ToDtype` |
+| `RandomEqualize` of floats and uint16 | nearest of 256 levels; white of uint16: 65,535 | the level below; 65,280 |
 | `TrivialAugmentWide`, middle one of 31 shifts | 16 pixels | 15: float32 has 15.999999 |
 | `Solarize` of a policy, threshold at a whole level | inverts that level | may not: its threshold may be 1e-5 higher |
 | `RandomRotation(expand=True)` | rotates about the image center | rotates about `center`, which may cut the image |

@@ -20,10 +20,10 @@ from xml.sax.saxutils import escape
 import av
 import numpy as np
 
-from cuaug.codec import video as video_module
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video import decoder as video_module
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from cuaug.sampling.clips import ClipSampler
+from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources.videos import frame_range
 
 __all__ = ["PICTURES"]

@@ -18,7 +18,7 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import InterpolationMode as M
 
 from cuaug import transforms as ours
-from tests.torchvision.pictures import KINDS, difference, picture
+from tests.support.torchvision.photos import KINDS, difference, picture
 
 #: Sides of square images, so that `RandomResizedCrop` has one region to take.
 SIDES = (48, 31)

@@ -8,7 +8,7 @@ from PIL import Image, ImageOps
 from torchvision.datasets import ImageFolder
 
 import cuaug
-from tests.torchvision.pictures import picture
+from tests.support.torchvision.photos import picture
 
 
 @pytest.fixture

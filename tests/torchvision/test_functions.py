@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import InterpolationMode as M
 from torchvision.transforms.v2 import functional as theirs
 
 from cuaug import functional as ours
-from tests.torchvision.pictures import KINDS, SIZES, as_kind, difference, levels, picture
+from tests.support.torchvision.photos import KINDS, SIZES, as_kind, difference, levels, picture
 
 
 class Case(NamedTuple):
@@ -170,3 +170,11 @@ def test_pixels(name, kind):
             got, want = case.call(ours, image), case.call(theirs, image)
             most = errors(case, got, want, white).max(initial=0)
             assert most <= getattr(case, kind), f"{inspect.getsource(case.call)} of {size} differs by {most} levels"
+
+
+def test_uint16():
+    """Solarize is equal; equalize has torchvision's level, of 0 to 255, in 257 steps here and 256 there."""
+    image = (picture((64, 48)).to(torch.int32) * 257).to(torch.uint16)
+    assert torch.equal(ours.solarize(image, 32767.5), theirs.solarize(image, 32767.5))
+    got, want = (F.equalize(image).to(torch.int32) for F in (ours, theirs))
+    assert torch.equal(got // 257, want // 256) and int(got.max()) == 65535 and int(want.max()) == 65280

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision import tv_tensors
 
 from cuaug import transforms as ours
-from tests.torchvision.pictures import picture
+from tests.support.torchvision.photos import picture
 from tests.torchvision.test_draws import distance
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -13,6 +13,7 @@ import torchvision.transforms.v2.functional as F
 from torchvision import tv_tensors
 from torchvision.tv_tensors import BoundingBoxes, BoundingBoxFormat, KeyPoints, Mask
 
+from cuaug import TransformError
 from cuaug import transforms as ours
 
 H, W = 46, 61
@@ -215,3 +216,13 @@ def test_integer_boxes_keep_their_dtype(dtype):
         assert got.dtype == want.dtype == dtype and torch.equal(got, want) and got.canvas_size == want.canvas_size
     got, want = (library.Resize((23, 30))(image, target)[1]["boxes"] for library in (ours, theirs))
     assert got.dtype == want.dtype == dtype and (got - want).min() >= 0 and (got - want).max() <= 1
+
+
+def test_bounding_boxes_are_in_pixels_always():
+    image, target = sample()
+    _, moved = ours.Compose([ours.RandomHorizontalFlip(0)], relative_boxes=True)(image, target)
+    torch.testing.assert_close(corners(moved["boxes"]), XYXY)
+    target["boxes"] = tv_tensors.wrap(target["boxes"][:3] / 100, like=target["boxes"])
+    target = {"boxes": target["boxes"], "labels": target["labels"][:3]}
+    with pytest.raises(TransformError, match=r"within \[0, 1\].*multiply them by the width and height of canvas_size"):
+        ours.Compose([ours.RandomHorizontalFlip()])(image, target)

@@ -17,10 +17,10 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from cuaug import functional as F
 from cuaug import transforms as T
-from cuaug.apply import apply
 from cuaug.plan import Plan, Type
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import arguments, policies
+from cuaug.transforms import parameters, policies
+from cuaug.transforms.execute import apply
 from tests.references import auto as reference
 from tests.support import tolerances
 from tests.support.run_plans import assert_close, assert_same, plan_for, run, run_one
@@ -256,7 +256,7 @@ def by_functional(image: np.ndarray, name: str, magnitude: float, interpolation:
 
     def sheared(across: float, down: float) -> np.ndarray:
         """F.affine takes an angle, whose tangent may differ from the magnitude in the last bit."""
-        matrix, filter = [[1.0, across, 0.0], [down, 1.0, 0.0], [0.0, 0.0, 1.0]], arguments.warp_filter(interpolation)
+        matrix, filter = [[1.0, across, 0.0], [down, 1.0, 0.0], [0.0, 0.0, 1.0]], parameters.warp_filter(interpolation)
         return apply(image, lambda plan: plan.warp(matrix, *plan.sizes, filter=filter, fill=fill))
 
     return {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import pytest
 import torch
 from PIL import Image
 
-from cuaug import Loader, TransformError
+from cuaug import ChainWarning, Loader, TransformError
 from cuaug import transforms as T
 
 IMAGES = torch.randint(0, 256, (4, 3, 12, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -93,7 +94,47 @@ def test_transforms_of_other_libraries_are_named(module, name, message):
             T.Compose(transforms)
     with pytest.raises(TransformError, match=message):
         T.RandomApply([transform])
-    assert T.Compose([T.Lambda(transform)])(IMAGES).equal(IMAGES), "asked for"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ChainWarning)
+        assert T.Compose([T.Lambda(transform)])(IMAGES).equal(IMAGES), "asked for"
+
+
+class Holder:
+    """As torchvision.transforms.Compose, which is no module."""
+
+    def __init__(self, *transforms) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, images):
+        return images
+
+
+V2 = "torchvision.transforms.v2._geometry"
+
+
+@pytest.mark.parametrize("name", ["RandomResizedCrop", "ColorJitter", "RandAugment"])
+@pytest.mark.parametrize("hold", [lambda x: x, torch.nn.Sequential, Holder, lambda x: Holder(torch.nn.Sequential(x))])
+def test_a_lambda_of_a_random_torchvision_transform_warns(name, hold):
+    message = f"function: torchvision's {name} draws once for all images .*: use cuaug.transforms.{name}"
+    with pytest.warns(ChainWarning, match=message) as caught:
+        T.Lambda(hold(foreign(V2, name)()))
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        foreign(V2, "Resize")(),
+        foreign("kornia.augmentation._2d", "RandomHorizontalFlip")(),  # draws for each image
+        foreign("mine", "RandomCrop")(),
+        torch.nn.Sequential(foreign(V2, "CenterCrop")()),
+        halve,
+    ],
+)
+def test_other_lambdas_do_not_warn(transform):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        T.Lambda(transform)
 
 
 def test_a_subclass_of_a_foreign_transform():
@@ -103,7 +144,7 @@ def test_a_subclass_of_a_foreign_transform():
 
 
 def test_every_replacement_exists():
-    from cuaug.transforms import migration_hints
+    from cuaug._runtime import migration_hints
 
     for name in migration_hints._RENAMED.values():
         first = name.replace(",", " ").replace("(", " ").split()[0]

@@ -12,7 +12,7 @@ import pytest
 from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
-from cuaug.apply import apply
+from cuaug.transforms.execute import apply
 from tests.transforms.test_geometry import params
 
 COLORS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)

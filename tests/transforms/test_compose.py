@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from cuaug import TransformError
 from cuaug import transforms as T
-from cuaug.apply import apply
 from cuaug.plan import CompiledPlan, Plan
 from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms.execute import apply
 from tests.references import color, masks, sampling
 from tests.references.transforms import YUV
 from tests.transforms.test_every import run, stack

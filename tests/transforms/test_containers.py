@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from cuaug import TransformError
 from cuaug import transforms as T
-from cuaug.apply import apply
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms.execute import apply
 from tests.transforms.test_compose import launches
 from tests.transforms.test_every import run, stack
 

@@ -16,7 +16,7 @@ from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms.elastic import _MAX_MULTIPLICATIONS, _matmul
+from cuaug.transforms.warps import _MAX_MULTIPLICATIONS, _matmul
 from tests.references import warp as reference
 from tests.support import run_plans
 from tests.support.run_plans import assert_close, assert_same

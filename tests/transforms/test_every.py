@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from cuaug import transforms as T
-from cuaug.apply import apply
 from cuaug.plan import Plan, Type
 from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms.execute import apply
 from tests.references.warp import nudged
 from tests.support import run_plans
-from tests.transforms.cases import BASES, CASES, MULTI_IMAGE, TARGET_TRANSFORMS, WRAPPERS
+from tests.support.transforms.cases import BASES, CASES, MULTI_IMAGE, TARGET_TRANSFORMS, WRAPPERS
 
 N = 12
 ALL = [pytest.param(*case, id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]

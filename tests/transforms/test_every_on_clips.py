@@ -7,7 +7,7 @@ import torch
 
 from cuaug import transforms as T
 from tests.support.run_plans import assert_same
-from tests.transforms.cases import CASES
+from tests.support.transforms.cases import CASES
 
 #: (N, T, C, H, W), of different frames.
 CLIPS = torch.randint(0, 256, (2, 3, 3, 24, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from cuaug import transforms as T
-from cuaug.plan import Layout, Plan, Type, linear
+from cuaug.plan import Layout, Plan, Type, regions
 from cuaug.plan.boxes_keypoints import BoxesKeypoints
 from cuaug.sampling.rng import SampleRNG
-from tests.transforms.cases import CASES
+from tests.support.transforms.cases import CASES
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -61,7 +61,7 @@ def test_older_processors_do_not_show():
 def test_products_and_adjugates_are_numpys():
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(2, 50, 3, 3))
-    np.testing.assert_allclose(linear.product(left, right), left @ right, atol=1e-12)
-    np.testing.assert_allclose(linear.product(left[0, :2], right[0, :, :1]), left[0, :2] @ right[0, :, :1], atol=1e-12)
-    inverse = linear.adjugate(left) / np.linalg.det(left)[:, None, None]
+    np.testing.assert_allclose(regions.product(left, right), left @ right, atol=1e-12)
+    np.testing.assert_allclose(regions.product(left[0, :2], right[0, :, :1]), left[0, :2] @ right[0, :, :1], atol=1e-12)
+    inverse = regions.adjugate(left) / np.linalg.det(left)[:, None, None]
     np.testing.assert_allclose(inverse, np.linalg.inv(left), rtol=1e-9)

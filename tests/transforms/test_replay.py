@@ -13,7 +13,7 @@ from PIL import Image
 import cuaug
 from cuaug import transforms as T
 from cuaug.errors import TransformError
-from tests.transforms.cases import CASES
+from tests.support.transforms.cases import CASES
 
 FLOATS = T.ToDtype(torch.float32, scale=True)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
-from cuaug.apply import apply
+from cuaug.transforms.execute import apply
 from tests.support.run_plans import assert_same
 from tests.support.strategies import images, sizes
 from tests.transforms.test_geometry import params

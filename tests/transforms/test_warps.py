@@ -17,7 +17,7 @@ from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms import matrices
+from cuaug.transforms import warps
 from tests.references import warp as reference
 from tests.support import run_plans
 from tests.support.run_plans import assert_close, assert_same
@@ -81,7 +81,7 @@ def test_expanded_sizes_are_pillows(h, w, angle):
     want = Image.new("L", (w, h)).rotate(angle, expand=True).size
     got = F.rotate(np.zeros((h, w), np.uint8), angle, expand=True).shape[::-1]
     # Pillow rounds up from any excess over a whole pixel, torchvision from an excess of 1e-4.
-    half = np.abs(matrices.rotation([angle])[0]) @ (w / 2, h / 2)
+    half = np.abs(warps.rotation([angle])[0]) @ (w / 2, h / 2)
     close = np.abs((ends := np.stack([half, -half]) + (w / 2, h / 2)) - np.round(ends)).min(axis=0) < 2e-4
     assert all(a == b or (near and abs(a - b) <= 2) for a, b, near in zip(got, want, close, strict=True))
 
@@ -212,7 +212,7 @@ MOVED = [[3, 5], [26, 1], [30, 21], [6, 24]]
 @given(st.integers(12, 90), st.integers(12, 90), st.floats(0, 0.5), st.integers(0, 999))
 def test_the_matrix_of_corners_is_torchvisions(h, w, scale, seed):
     drawn = params(T.RandomPerspective(scale), h, w, n=20, seed=seed)
-    got = matrices.perspective(drawn["startpoints"], drawn["endpoints"])
+    got = warps.perspective(drawn["startpoints"], drawn["endpoints"])
     for matrix, start, end in zip(got, drawn["startpoints"], drawn["endpoints"], strict=True):
         np.testing.assert_allclose(matrix, reference.perspective(start, end), atol=1e-8)
 
@@ -263,8 +263,8 @@ def test_collinear_corners_leave_the_image_unchanged(size, scale):
     got = T.RandomPerspective(scale, p=1)(images)
     drawn = params(T.RandomPerspective(scale), *size, n=400)
     for corners in (drawn["endpoints"], drawn["startpoints"]):
-        is_collinear = ~matrices.is_regular(corners)
-        matrix = matrices.perspective(drawn["startpoints"], drawn["endpoints"])
+        is_collinear = ~warps.is_regular(corners)
+        matrix = warps.perspective(drawn["startpoints"], drawn["endpoints"])
         assert np.isfinite(matrix).all() and (matrix[is_collinear] == np.eye(3)).all()
     if min(size) == 1 or scale == 0:
         assert_same(got, images)
@@ -274,7 +274,7 @@ def test_a_perspective_that_sends_the_origin_to_infinity():
     """Both the upper and the lower edge pass through (0, 0), so torchvision's eight coefficients do not exist."""
     new = np.array([[[6, 0], [8, 0], [8, 8], [2, 2]]], dtype=float)
     old = np.array([[[0, 0], [8, 0], [8, 8], [0, 8]]], dtype=float)
-    matrix = matrices.perspective(old, new)[0]
+    matrix = warps.perspective(old, new)[0]
     found = np.append(new[0], np.ones((4, 1)), axis=1) @ matrix.T
     np.testing.assert_allclose(found[:, :2] / found[:, 2:], old[0], atol=1e-9)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.video.loading import COUNT, write
+from tests.support.video.loading import COUNT, write
 
 
 @pytest.fixture(scope="module")

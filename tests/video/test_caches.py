@@ -15,12 +15,12 @@ import cuaug
 from cuaug import ArgumentError, DecodedCache, DecodeError, EncodedCache, Loader, SourceError
 from cuaug import transforms as T
 from cuaug.cache import estimate
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
-from cuaug.pipeline.clips import check_clip_options
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
+from cuaug.pipeline.clip_reader import check_clip_options
 from cuaug.sources import Videos
-from tests.video.loading import CHAIN, videos, write
-from tests.video.support import VIDEOS, plane_bytes, write_video
+from tests.support.video.loading import CHAIN, videos, write
+from tests.support.video.videos import VIDEOS, plane_bytes, write_video
 
 COUNT = 4
 

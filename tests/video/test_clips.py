@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.errors import ArgumentError, DecodeError
-from cuaug.sampling.clips import ClipSampler
+from cuaug.sampling.clip_sampler import ClipSampler
 
 lengths = st.integers(1, 60)
 

@@ -9,7 +9,7 @@ from torch.utils.data import ConcatDataset, Subset, random_split
 import cuaug
 from cuaug import ArgumentError, DecodeError, Loader, LoaderError
 from cuaug.sources import Files, Videos
-from tests.video.loading import CHAIN, load, videos
+from tests.support.video.loading import CHAIN, load, videos
 
 HOW = {"batch_size": 3, "shuffle": True, "seed": 7}
 

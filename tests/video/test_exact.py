@@ -13,10 +13,10 @@ import av
 import numpy as np
 import pytest
 
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import VIDEOS, Video, make_video, plain_frames, plane_bytes, write_video
+from tests.support.video.videos import VIDEOS, Video, make_video, plain_frames, plane_bytes, write_video
 
 ROOT = Path(__file__).parents[2]
 # FFmpeg numbers the packets of these in the order of decoding; frames share timestamps.
@@ -143,7 +143,7 @@ def test_only_wanted_frames_are_decoded(monkeypatch):
     """Non-reference frames between the wanted ones never come out."""
     path = _path("h264 mp4")
     index, seen = scan_video(path), []
-    from cuaug.codec import video
+    from cuaug.codec.video import decoder as video
 
     frames = video._Decoding._frames
     monkeypatch.setattr(video._Decoding, "_frames", lambda *args: (seen.append(f.pts) or f for f in frames(*args)))
@@ -189,8 +189,8 @@ def test_nothing_is_printed(tmp_path):
     path.write_bytes(data)
     program = """
 import sys, numpy as np
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 index = scan_video(sys.argv[1])
 for k in range(len(index.pts)):
     try:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.video.fuzzer import CONTAINERS, MAX_PEAK, damage, originals
-from tests.video.support import Video, make_video, write_video
+from tests.fuzz.fuzz_videos import CONTAINERS, MAX_PEAK, damage, originals
+from tests.support.video.videos import Video, make_video, write_video
 
 ROOT = Path(__file__).parents[2]
 MAX_GROWTH = 192 << 20
@@ -22,7 +22,7 @@ MAX_GROWTH = 192 << 20
 def campaign(mark: Path, *arguments: object) -> dict:
     """Run the fuzzer in a process of its own; a crash names its case."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.video.fuzzer", "--mark", str(mark), *map(str, arguments)],
+        [sys.executable, "-m", "tests.fuzz.fuzz_videos", "--mark", str(mark), *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
         capture_output=True,
@@ -75,9 +75,9 @@ def test_frames_that_a_fragment_claims(tmp_path, frames):
 
 
 CLAIMS = """
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.fuzzer import peak_bytes, reset_peak
+from tests.fuzz.fuzz_videos import peak_bytes, reset_peak
 before, error = reset_peak(), ""
 try:
     scan_video(sys.argv[1])
@@ -106,8 +106,8 @@ def test_nothing_grows_with_the_number_of_clips(tmp_path):
 CLIPS = """
 import ctypes, gc, json, sys
 import numpy as np
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 
 class Usage(ctypes.Structure):  # mallinfo2(3)
     _fields_ = [(name, ctypes.c_size_t) for name in "abcdefg"] + [("in_use", ctypes.c_size_t)] + [

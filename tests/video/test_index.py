@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 from pathlib import Path
 
 import av
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cuaug.codec import video_index
-from cuaug.codec.exif import orient_array
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.sniff import orient_array
+from cuaug.codec.video import video_index
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from cuaug.sources.video_index import open_index
-from tests.video.support import VIDEOS, Video, make_video, with_matrix, write_video
+from cuaug.sources.video_index_file import open_index
+from tests.support.video.videos import VIDEOS, Video, make_video, with_matrix, write_video
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +61,10 @@ def test_seconds_count_from_the_first_frame(tmp_path):
     np.testing.assert_allclose(index.seconds, (times - times[0]) / 25, atol=1e-3)
 
 
-def test_an_index_is_kept_beside_its_video(tmp_path, monkeypatch):
+def test_an_index_is_kept_hidden_beside_its_video(tmp_path, monkeypatch):
     path = write_video(tmp_path, "h264 mp4")
     first = open_index(path)
-    assert [file.name for file in tmp_path.glob("*.cuaug-index")] == ["h264_mp4.mp4.cuaug-index"]
+    assert sorted(os.listdir(tmp_path)) == [".h264_mp4.mp4.cuaug-index", "h264_mp4.mp4"]
     open_index.__globals__["_open_index"].cache_clear()
     monkeypatch.setattr(open_index.__globals__["_scan"], "__code__", (lambda path, file: 1 / 0).__code__)
     again = open_index(path)

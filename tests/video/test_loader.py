@@ -16,9 +16,9 @@ import torch
 import cuaug
 from cuaug import ArgumentError, DecodeError, Loader, TransformError
 from cuaug import transforms as T
-from cuaug.codec.video import VideoDecoder
+from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.sources import Videos
-from tests.video.loading import CHAIN, COUNT, FRAMES, H, W, load, videos, write
+from tests.support.video.loading import CHAIN, COUNT, FRAMES, H, W, load, videos, write
 
 
 def decoded(path: str, numbers: torch.Tensor) -> np.ndarray:
@@ -192,7 +192,7 @@ def test_views_and_per_frame(paths):
 
 
 def test_two_clips_and_two_views_of_a_video(paths):
-    """docs/video.md: the two clips of a video are neighbours in the order, and each clip has two views."""
+    """docs/video.md: the two clips of a video are neighbors in the order, and each clip has two views."""
     source = videos(paths, clips_per_video=2)
     pairs = torch.randperm(COUNT, generator=torch.Generator().manual_seed(0))
     order = (2 * pairs[:, None] + torch.arange(2)).flatten()

@@ -9,7 +9,7 @@ import torch
 from cuaug import Loader, TransformError
 from cuaug import transforms as T
 from cuaug.sources import Videos
-from tests.video.loading import COUNT, load, videos
+from tests.support.video.loading import COUNT, H, W, load, videos
 
 CROP = [T.RandomResizedCrop(24), T.RandomHorizontalFlip()]
 MIXES = [T.MixUp(num_classes=COUNT), T.CutMix(num_classes=COUNT)]
@@ -112,6 +112,12 @@ def test_boxes_of_frames_after_a_batch_transform(paths):
     assert torch.equal(first.images, later.images)
     for target, other in zip(first.labels, later.labels, strict=True):
         assert np.array_equal(target["boxes"], other["boxes"]) and np.shape(target["boxes"]) == (5, 1, 4)
+    boxes[:] = [2, 2, 4, 4]  # which become (0.5, 0.5, 1, 1): read again by later segments, and not refused there
+    relative = Videos([(path, {"boxes": boxes / [W, H, W, H]}) for path in paths], frames=5)
+    for each, given in ((source, False), (relative, True)):
+        small = T.Compose([T.Resize((H // 4, W // 4)), lambda frames: frames, T.Pad(0)], relative_boxes=given)
+        (batch,) = load(each, small, batch_size=COUNT)
+        assert all(np.allclose(target["boxes"], [0.5, 0.5, 1, 1], atol=1e-6) for target in batch.labels)
     with pytest.raises(TransformError, match="of clips takes class numbers or vectors as labels, not dicts"):
         load(source, [T.Resize((8, 8)), T.MixUp()], batch_size=COUNT)
 

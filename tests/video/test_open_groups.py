@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuaug.codec import video as decoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video import decoder
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import Video, plain_frames, plane_bytes, rewrite_packets, write_video
+from tests.support.video.videos import Video, plain_frames, plane_bytes, rewrite_packets, write_video
 
 OPEN_GROUPS = {
     "libx264": {"x264-params": "bframes=2:keyint=12:open-gop=1:scenecut=0:b-adapt=0"},

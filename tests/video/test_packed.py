@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from av.bitstream import BitStreamFilterContext
 
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import pictures, plain_frames, plane_bytes, write_video
+from tests.support.video.videos import pictures, plain_frames, plane_bytes, write_video
 
 COUNT, RATE = 30, 25
 _VOP = b"\0\0\1\xb6"

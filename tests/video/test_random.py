@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.random_videos import random_video
-from tests.video.support import EXTENSIONS, make_video, plain_frames, plane_bytes
+from tests.support.video.random_videos import random_video
+from tests.support.video.videos import EXTENSIONS, make_video, plain_frames, plane_bytes
 from tests.video.test_exact import random_clip
 
 CLIPS = 5

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuaug.codec import video as decoder
-from cuaug.codec.video_index import scan_video
-from tests.video.support import Video, write_video
+from cuaug.codec.video import decoder
+from cuaug.codec.video.video_index import scan_video
+from tests.support.video.videos import Video, write_video
 
 OPTIONS = {"preset": "veryfast", "bf": "3", "g": "12", "sc_threshold": "0"}
 

@@ -9,11 +9,10 @@ import av
 import numpy as np
 import pytest
 
-from cuaug.codec.sei import hide_sei
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
+from cuaug.codec.video.decoder import VideoDecoder, hide_sei
+from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.video.support import Video, plain_frames, plane_bytes, rewrite_packets, write_video
+from tests.support.video.videos import Video, plain_frames, plane_bytes, rewrite_packets, write_video
 
 SLICES = {"h264": lambda header: header & 31 in (1, 5), "hevc": lambda header: header >> 1 & 63 < 32}
 HEADERS = {"h264": b"\x06", "hevc": b"\x4e\x01"}

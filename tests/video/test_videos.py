@@ -13,7 +13,7 @@ import pytest
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import Videos
 from cuaug.sources.source import Source
-from tests.video.support import Video, make_video
+from tests.support.video.videos import Video, make_video
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug._runtime.native import BEST_ISA
-from cuaug.codec import yuv
-from cuaug.codec.exif import orient_array
-from cuaug.codec.video import VideoDecoder
-from cuaug.codec.video_index import scan_video
-from cuaug.codec.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
+from cuaug.codec.sniff import orient_array
+from cuaug.codec.video import yuv
+from cuaug.codec.video.decoder import VideoDecoder
+from cuaug.codec.video.video_index import scan_video
+from cuaug.codec.video.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
 from tests.references.yuv import WEIGHTS, to_rgb
-from tests.video.frames import RandomFrame, convert, swscale
-from tests.video.support import VIDEOS, Video, write_video
+from tests.support.video.frames import RandomFrame, convert, swscale
+from tests.support.video.videos import VIDEOS, Video, write_video
 
 #: SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT beside bilinear chroma: libswscale's most exact settings.
 INTERPOLATION = int(Interpolation.BILINEAR) | 0x42000
@@ -98,7 +98,7 @@ def test_instruction_sets_give_the_same_bits(name, size, full_range, cosited, se
 @pytest.mark.parametrize("full_range", [False, True])
 @pytest.mark.parametrize("bits", [8, 10])
 @pytest.mark.parametrize("matrix", WEIGHTS)
-def test_pure_colours(matrix, bits, full_range):
+def test_pure_colors(matrix, bits, full_range):
     """Encoding by the standard's definition, in doubles, then rounding to samples and decoding."""
     kr, kb = WEIGHTS[matrix]
     name = "yuv444p" if bits == 8 else "yuv444p10le"
@@ -128,7 +128,7 @@ def test_rows_longer_than_a_chunk(name, width, cosited):
     np.testing.assert_array_equal(convert(frame.described(cosited), (1, 7, 3, width - 1)), whole[1:3, 7 : width - 1])
 
 
-def test_a_frame_of_a_clip_does_not_touch_its_neighbours():
+def test_a_frame_of_a_clip_does_not_touch_its_neighbors():
     rng = np.random.default_rng(1)
     frames = [RandomFrame.make("yuv420p", 9, 17, "bt601", False, rng, False) for _ in range(3)]
     together = np.zeros((3, 9, 17, 3), np.uint8)

@@ -139,8 +139,8 @@ def _nvrtc() -> str:
     try:
         version = ".".join(map(str, nvrtc._nvrtc().getVersion()))
         if arch:
-            for program in ("augment", "decode_jpeg"):
-                nvrtc.cached(arch, (), program)  # the next checks find them in the cache
+            for program in ("augment", "resample", "decode_jpeg"):
+                nvrtc.cached(arch, program)  # the next checks find them in the cache
         else:
             nvrtc.compile(90)
     except DeviceError as error:
@@ -270,7 +270,7 @@ def _nvdec() -> str:
     if importlib.util.find_spec("PyNvVideoCodec") is None:
         raise NotTried(f"PyNvVideoCodec is not installed: {_NVDEC}")
     _require(_cuda_driver)
-    from cuaug.codec.nvdec import load_nvdec
+    from cuaug.codec.video.nvdec import load_nvdec
 
     with _needs("set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video in a container, or update the driver"):
         library = load_nvdec()

@@ -1,8 +1,8 @@
 """`cuaug shard` writes the samples of any source as tars in WebDataset's layout.
 
-build.py    builds a set of shards; a killed run is resumed by running it again
-files.py    the files of a set of shards, and the manifest, which knows each by size and SHA-256
-samples.py  encodes the samples of a source as the files of a shard: an image and a label
+build.py          builds a set of shards; a killed run is resumed by running it again
+writers.py        the files of a set of shards, and the manifest, which knows each by size and SHA-256
+shard_samples.py  encodes the samples of a source as the files of a shard: an image and a label
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import argparse
 from typing import Any, TextIO
 
-from cuaug._runtime.cpu_limits import allowed_cpus
-from cuaug.cache.limits import format_bytes
+from cuaug._runtime.cpus import allowed_cpus
+from cuaug.cache.cache_limits import format_bytes
 from cuaug.codec.jpegtran import check_jpegtran
 from cuaug.commands.open_paths import open_paths
-from cuaug.commands.progress import Progress
+from cuaug.commands.progress_bar import Progress
 from cuaug.commands.shard.build import Builder
-from cuaug.commands.shard.files import Manifest, ShardNames, describe_source, open_files
-from cuaug.commands.shard.samples import SampleEncoder
+from cuaug.commands.shard.shard_samples import SampleEncoder
+from cuaug.commands.shard.writers import Manifest, ShardNames, describe_source, open_files
 from cuaug.errors import CuaugError, DecodeError, SourceError
 
 __all__ = ["shard"]

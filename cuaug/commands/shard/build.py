@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.commands.shard.files import HashedFile, Manifest, SetFiles, ShardNames, read_manifest
-from cuaug.commands.shard.samples import EncodedSample, SampleEncoder
+from cuaug.commands.shard.shard_samples import EncodedSample, SampleEncoder
+from cuaug.commands.shard.writers import HashedFile, Manifest, SetFiles, ShardNames, read_manifest
 from cuaug.errors import DecodeError, SourceError
-from cuaug.sources._index import SUFFIX
-from cuaug.sources.tar_shards import make_index
+from cuaug.sources.shards.shard_index import SUFFIX
+from cuaug.sources.shards.tar import make_index
 
 __all__ = ["Builder"]
 

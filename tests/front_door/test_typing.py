@@ -1,0 +1,92 @@
+"""Type checking of a user's program: mypy accepts correct calls, and refuses unknown names and values."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.sources import Csv, Files
+
+chain = T.Compose([
+    T.RandomResizedCrop(224, interpolation="bicubic"),
+    T.RandomHorizontalFlip(0.5),
+    T.RandomRotation(10, interpolation=T.InterpolationMode.NEAREST),
+    T.Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)),
+])
+decode = cuaug.DecodeOptions(apply_exif=False)
+with cuaug.Loader("photos/", chain, batch_size=64, shuffle=True, last_batch="drop", decode=decode) as loader:
+    names: list[str] | None = loader.classes
+    numbers: dict[str, int] | None = loader.class_to_idx
+    for batch in loader:
+        count: int = batch.images.shape[0]
+        indices: list[int] = batch.indices[batch.valid].tolist()
+        picture: Image.Image = batch.show(classes=names)
+        paths: list[str | None] = batch.paths
+        digest: str = batch.digest
+        batch.to("cuda", non_blocking=True).copy_into(batch.images)
+    for images, labels in loader:
+        loss: torch.Tensor = torch.nn.functional.cross_entropy(images.mean((1, 2)), labels)
+
+one: torch.Tensor = cuaug.decode("a.jpg", region=(0, 0, 8, 8))
+other: torch.Tensor = cuaug.decode(Path("a.jpg").read_bytes())
+several: list[torch.Tensor] = cuaug.decode(["a.jpg", b"", np.zeros(3, np.uint8)], threads=2)
+gray: torch.Tensor = cuaug.decode("a.jpg", mode="L")
+stack: torch.Tensor = cuaug.decode([Path("a.jpg")], chain)
+cuaug.show(loader.source and stack, columns=4)
+cuaug.Loader(Files(["a.jpg"], ["cat"], classes=["ant", "cat"]), [T.Resize((8, 8))])
+cuaug.Loader(Csv("table.csv", classes=None), batch_size=2)
+
+cuaug.Loadr  # type: ignore[attr-defined]
+T.RandomCropp  # type: ignore[attr-defined]
+loader.datasets  # type: ignore[attr-defined]
+loader[0]  # type: ignore[index]
+batch.image  # type: ignore[attr-defined]
+batch.images.shap  # type: ignore[attr-defined]
+T.Resize(8, interpolation="bilinea")  # type: ignore[arg-type]
+T.Resize(8, interpolate="bilinear")  # type: ignore[call-arg]
+cuaug.Loader("photos/", 64)  # type: ignore[arg-type]
+cuaug.Loader("photos/", last_batch="keep")  # type: ignore[arg-type]
+cuaug.DecodeOptions(exif=False)  # type: ignore[call-arg]
+cuaug.decode("a.jpg", mode="CMYK")  # type: ignore[call-overload]
+cuaug.decode(7)  # type: ignore[call-overload]
+"""
+
+
+@pytest.mark.slow
+def test_mypy_checks_a_users_program(tmp_path):
+    """An unused `type: ignore` is an error, too: so each wrong line is one."""
+    pytest.importorskip("mypy")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", str(tmp_path / "program.py")],
+        cwd=Path(__file__).parents[2],  # its pyproject.toml
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="needs pyright on the PATH, a program of its own")
+def test_pyright_finds_the_same_errors(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM.replace("# type: ignore", "#"))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(Path(__file__).parents[2])]}))
+    command = ["pyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = {entry["range"]["start"]["line"] for entry in json.loads(done.stdout)["generalDiagnostics"]}
+    assert found == {i for i, line in enumerate(PROGRAM.splitlines()) if "# type: ignore" in line}, done.stdout

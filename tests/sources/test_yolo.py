@@ -1,0 +1,261 @@
+"""YOLO folders: boxes in pixels, ultralytics' layouts, and malformed files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug import DecodeError, Loader, LoaderError, sources
+from cuaug import transforms as T
+from cuaug.commands.cli import main
+from cuaug.sources import Yolo
+
+W, H = 40, 20
+NAMES = "names: [cat, dog, bird]\n"
+
+
+def write(folder: Path, labels: dict[str, str | None], images: str = "images/train", **config: Any) -> Path:
+    """Images with the text of their label files; None: no file. Returns data.yaml."""
+    for name, text in labels.items():
+        image = folder / images / f"{name}.png"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (W, H), "gray").save(image)
+        if text is not None:
+            file = Path(str(image).replace("images", "labels")).with_suffix(".txt")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    lines = {"train": images, "val": "images/val"} | config
+    file = folder / "data.yaml"
+    file.write_text("".join(f"{key}: {value}\n" for key, value in lines.items() if value is not None) + NAMES)
+    return file
+
+
+def test_labels(tmp_path):
+    source = Yolo(write(tmp_path, {"a": "2 0.5 0.5 0.5 0.2\n\n0 0.25 0.5 0.5 1\r\n", "b": None, "c": " \n"}))
+    assert source.classes == ["cat", "dog", "bird"] and len(source) == 3
+    path, label = source.read(0)
+    assert path == source.path(0) == str(tmp_path / "images" / "train" / "a.png")
+    assert label["boxes"].dtype == np.float32 and label["labels"].dtype == np.int64
+    np.testing.assert_allclose(label["boxes"], [[10, 8, 30, 12], [0, 0, 20, 20]])
+    assert label["labels"].tolist() == [2, 0] and source.picture_size(0) == (H, W)
+    for i in (1, 2):
+        assert source.label(i)["boxes"].shape == (0, 4) and source.label(i)["labels"].shape == (0,)
+        assert source.picture_size(i) == (0, 0)
+
+
+@given(st.lists(st.lists(st.integers(0, 1000), min_size=4, max_size=4), max_size=5))
+def test_boxes_in_pixels(tmp_path_factory, ends):
+    folder = tmp_path_factory.mktemp("yolo")
+    lines, expected = [], []
+    for a, b, c, d in ends:
+        x0, x1, y0, y1 = *sorted((a / 1000, b / 1000)), *sorted((c / 1000, d / 1000))
+        lines.append(f"1 {(x0 + x1) / 2:.9f} {(y0 + y1) / 2:.9f} {x1 - x0:.9f} {y1 - y0:.9f}")
+        expected.append([x0 * W, y0 * H, x1 * W, y1 * H])
+    label = Yolo(write(folder, {"a": "\n".join(lines)})).label(0)
+    np.testing.assert_allclose(label["boxes"], np.reshape(expected, (-1, 4)), atol=1e-5)
+    assert label["labels"].tolist() == [1] * len(ends)
+
+
+def test_boxes_are_relative_to_the_upright_image(tmp_path):
+    file = write(tmp_path, {"a": "0 0.5 0.25 1 0.5"})
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (W, H)).save(tmp_path / "images" / "train" / "a.png", exif=exif)
+    source = Yolo(file)
+    np.testing.assert_allclose(source.label(0)["boxes"], [[0, 0, H, W / 2]])
+    with Loader(source, [T.RandomVerticalFlip(1)], batch_size=1, device="cpu") as loader:
+        images, labels = next(iter(loader))
+    assert images.shape == (1, 3, W, H)
+    np.testing.assert_allclose(labels[0]["boxes"], [[0, W / 2, H, W]])
+
+
+def test_rounded_boxes_are_clipped(tmp_path):
+    source = Yolo(write(tmp_path, {"a": "0 0.25 0.5 0.500002 1.000001"}))
+    assert source.label(0)["boxes"].min() == 0 and source.label(0)["boxes"][0, 3] == H
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("0 0.5 0.5 0.5", "five numbers, 'class cx cy w h'"),
+        ("0 0.5 0.5 0.5 x", "five numbers"),
+        ("0 0.5 0.5 0.5 0.5 0.9", "five numbers.*polygons and rotated boxes are not read"),
+        ("0 0.1 0.1 0.9 0.1 0.9 0.9", "five numbers.*polygons"),
+        ("3 0.5 0.5 0.5 0.5", "a class from 0 to 2"),
+        ("-1 0.5 0.5 0.5 0.5", "a class from 0 to 2"),
+        ("0.5 0.5 0.5 0.5 0.5", "a class from 0 to 2"),
+        ("nan 0.5 0.5 0.5 0.5", "a class from 0 to 2"),
+        ("0 20 10 5 5", "a box in numbers from 0 to 1"),
+        ("0 0.5 0.5 -0.005 0.5", "a box in numbers from 0 to 1"),
+        ("0 0.5 nan 0.5 0.5", "a box in numbers from 0 to 1"),
+        ("0 0.5 0.5 0.5 1e999", "five numbers"),
+        ("é 0.5 0.5 0.5 0.5", "five numbers"),
+    ],
+)
+def test_a_malformed_line_costs_its_image_and_is_named(tmp_path, line, expected):
+    file = write(tmp_path, {"a": f"0 0.5 0.5 0.5 0.5\n{line}\n", "b": "1 0.5 0.5 0.5 0.5"})
+    source = Yolo(file)
+    with pytest.raises(DecodeError, match=rf"a\.txt' line 2: expected {expected}"):
+        source.read(0)
+    with Loader(source, batch_size=2, device="cpu", on_error="skip") as loader:
+        assert [path for batch in loader for path in batch.paths] == [source.path(1)]
+
+
+def test_cuaug_check_lists_malformed_lines(tmp_path, capfd):
+    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5", "b": "0 0.5 0.5 0.5"})
+    for path in (file, tmp_path):
+        assert main(["check", "--threads", "2", str(path)]) == 1
+        out = capfd.readouterr().out
+        assert "b.txt' line 1: expected five numbers" in out and "2 of 2 samples checked, 1 damaged" in out
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path):
+    assert Yolo(write(tmp_path, {"a": "\ufeff2.0 0 0 1 1"})).label(0)["labels"].tolist() == [2]
+
+
+def test_a_broken_link_is_no_image_without_objects(tmp_path):
+    source = Yolo(write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5"}))
+    file = tmp_path / "labels" / "train" / "a.txt"
+    file.unlink()
+    file.symlink_to("missing.txt")
+    with pytest.raises(FileNotFoundError):
+        source.read(0)
+    assert source.fingerprint()  # states can be saved
+
+
+# --- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_folder_called_images_counts(tmp_path):
+    folder = tmp_path / "images" / "set"
+    (folder / "images" / "x").mkdir(parents=True)
+    (folder / "labels" / "x").mkdir(parents=True)
+    Image.new("RGB", (W, H)).save(folder / "images" / "x" / "a.jpg")
+    (folder / "labels" / "x" / "a.txt").write_text("1 0.5 0.5 0.5 0.5")
+    assert Yolo(folder, "x").label(0)["labels"].tolist() == [1]
+
+
+def test_labels_lie_beside_images_without_such_a_folder(tmp_path):
+    file = write(tmp_path, {"a": None}, images="pictures")
+    (tmp_path / "pictures" / "a.txt").write_text("1 0.5 0.5 0.5 0.5")
+    assert Yolo(file).label(0)["labels"].tolist() == [1]
+
+
+@pytest.mark.parametrize("images", ["images", "train/images", "train"])
+@pytest.mark.parametrize("split", ["train", None])
+def test_folders_without_yaml(tmp_path, monkeypatch, images, split):
+    images = "images/train" if images == "images" else images
+    write(tmp_path, {"a": "7 0.5 0.5 0.5 0.5"}, images=images)
+    if images == "train":
+        (tmp_path / "train" / "a.txt").write_text("7 0.5 0.5 0.5 0.5")
+    (tmp_path / "data.yaml").unlink()
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, "."):
+        source = Yolo(folder, split)
+        assert source.classes is None and source.label(0)["labels"].tolist() == [7]
+    with pytest.raises(
+        LoaderError, match=r"has no data.yaml and none of the folders './images/val', './val/images', './val'"
+    ):
+        Yolo(".", "val")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"path": "."},
+        {"train": "[images/train]"},
+        {"train": "[images/train/a.txt, list.txt]"},
+        {"train": "list.txt"},
+        {"train": "../images/train"},  # as Roboflow writes it
+        {"train": "train", "path": "images"},
+        {"names": "{0: cat, 1: dog, 2: bird}"},
+        {"nc": 3},
+        {"download": "https://example.com/a.zip"},
+    ],
+    ids=str,
+)
+def test_data_yaml(tmp_path, config):
+    (tmp_path / "set").mkdir()
+    file = write(tmp_path / "set", {"a": "2 0.5 0.5 0.5 0.5", "b": None}, **config)
+    if "names" in config:
+        file.write_text(file.read_text().replace(NAMES, ""))
+    (file.parent / "list.txt").write_text("./images/train/a.png\n\nimages/train/b.png\n")
+    (file.parent / "images" / "train" / "a.txt").write_text("a.png\n")
+    source = Yolo(file)
+    assert source.classes == ["cat", "dog", "bird"] and source.label(0)["labels"].tolist() == [2]
+    assert {Path(source.path(i)).name for i in range(len(source))} == {"a.png", "b.png"}
+
+
+def test_root_replaces_path(tmp_path):
+    file = write(tmp_path / "set", {"a": "2 0.5 0.5 0.5 0.5"}, path="/elsewhere")
+    moved = tmp_path / "data.yaml"
+    file.rename(moved)
+    with pytest.raises(LoaderError, match=r"the path '/elsewhere' leads out of .*: give root="):
+        Yolo(moved)
+    with pytest.raises(LoaderError, match=r"its path '/elsewhere' is no folder: give root="):
+        Yolo(moved, allow_outside=True)
+    assert len(Yolo(moved, root=tmp_path / "set")) == 1
+
+
+@pytest.mark.parametrize("line", ["/etc/a.png", "../../a.png"])
+def test_paths_that_lead_out_are_refused(tmp_path, line):
+    file = write(tmp_path / "set", {"a": "2 0.5 0.5 0.5 0.5"}, train="list.txt")
+    (file.parent / "list.txt").write_text(f"images/train/a.png\n{line}\n")
+    with pytest.raises(LoaderError, match="leads out of"):
+        Yolo(file)
+    assert len(Yolo(file, allow_outside=True)) == 2
+    file = write(tmp_path / "set", {}, train="[images/train, /etc]")
+    with pytest.raises(LoaderError, match="leads out of"):
+        Yolo(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train: images/train\n", r"names must be a list.*not None"),
+        (f"train: images/train\nnc: 2\n{NAMES}", r"nc is 2, but names has 3 entries"),
+        ("train: images/train\nnames: {1: cat}\n", "names must be a list of class names, or a dict from 0, 1"),
+        ("train: images/train\nnames: [yes, no]\n", "names must be a list of class names.*YAML needs quotes"),
+        (f"val: images/val\n{NAMES}", r"split must be one of its \['val'\].*not 'train'"),
+        (f"train: 3\n{NAMES}", "split must be one of its"),
+        (f"train: missing\n{NAMES}", "is neither a folder of images nor a .txt list"),
+        ("- a\n", "must hold train:, val: and names:"),
+        ("a: [\n", "is not YAML"),
+        ("a: !!python/object/apply:os.system ['true']\n", "is not YAML"),
+        ("[" * 100_000, "is not YAML"),
+        (f"train: images/empty\n{NAMES}", "has no images"),
+        (f"train: images/unlabeled\n{NAMES}", r"none of the 1 images has a label file, such as '.*labels/unl.*Files"),
+    ],
+)
+def test_data_yaml_that_says_too_little(tmp_path, text, message):
+    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5"})
+    (tmp_path / "images" / "empty").mkdir()
+    (tmp_path / "images" / "unlabeled").mkdir()
+    Image.new("RGB", (W, H)).save(tmp_path / "images" / "unlabeled" / "a.png")
+    file.write_text(text)
+    with pytest.raises(LoaderError, match=message):
+        Yolo(file)
+
+
+def test_a_loader_opens_data_yaml_and_its_folder(tmp_path):
+    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5"})
+    for files in (file, str(tmp_path)):
+        source = sources.open_source(files)
+        assert isinstance(source, Yolo) and repr(source) == (
+            f"Yolo(1 sample in 3 classes, the first {os.path.join(tmp_path, 'images/train/a.png')!r})"
+        )
+
+
+def test_without_pyyaml_the_error_names_the_extra(tmp_path, monkeypatch):
+    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5"})
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(LoaderError, match=r'data.yaml needs yaml .*: pip install "cuaug\[yolo\]"'):
+        Yolo(file)

@@ -1,0 +1,56 @@
+"""Images that identify their sample, and helpers to run test programs."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).parents[3]
+
+
+def make_image(index: int, height: int | None = None, width: int | None = None) -> NDArray[np.uint8]:
+    """Noise of sample `index`, (height, width, 3) uint8; default sides are random, 1 to 40."""
+    rng = np.random.default_rng(index)
+    h, w = rng.integers(1, 41, 2)
+    return rng.integers(0, 256, (height or h, width or w, 3), dtype=np.uint8)
+
+
+def is_same(result: Any, expected: NDArray[np.uint8]) -> bool:
+    return (
+        result is not None
+        and result.shape == expected.shape
+        and result.dtype == expected.dtype
+        and bool((result == expected).all())
+    )
+
+
+def overlap(views: Iterable[NDArray[np.uint8]]) -> bool:
+    """Whether two of these contiguous arrays share a byte."""
+    spans = sorted((view.__array_interface__["data"][0], view.nbytes) for view in views)
+    return any(a + size > b for (a, size), (b, _) in itertools.pairwise(spans))
+
+
+def start(program: str, *arguments: Any, prefix: Iterable[str] = ()) -> subprocess.Popen[str]:
+    """Starts a Python process that can import the tests."""
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-c", program, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(program: str, *arguments: Any, **options: Any) -> str:
+    """Runs a program and returns its output; it must succeed within a minute with an empty stderr."""
+    process = start(program, *arguments, **options)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, ""), f"exit code {process.returncode}\n{out}\n{err}"
+    return out

@@ -1,0 +1,144 @@
+"""Images whose color encodes their label, and sources that hold them in memory."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tests.support.codec.encoded_images import photo
+
+__all__ = [
+    "Arrays",
+    "Bytes",
+    "Memory",
+    "checksums",
+    "color_of",
+    "noisy_jpeg",
+    "numbers_of",
+    "photo",
+    "planes_of",
+    "png",
+    "slow_to_decode",
+    "write_photos",
+]
+
+
+def color_of(number: int) -> tuple[int, int, int]:
+    """A color for each number below 2**16, encoded in red and green."""
+    return number % 256, number // 256, 77
+
+
+def numbers_of(images: torch.Tensor) -> list[int]:
+    """The numbers of a uint8 batch of one-color images; asserts that each has one color."""
+    assert images.dtype == torch.uint8 and images.ndim == 4
+    corners = images[:, :, :1, :1]
+    assert (images == corners).all(), "an image has several colors"
+    assert (corners[:, 2] == 77).all()
+    return (corners[:, 0, 0, 0].long() + 256 * corners[:, 1, 0, 0].long()).tolist()
+
+
+def planes_of(path: str | Path) -> torch.Tensor:
+    """(3, H, W) uint8: a file decoded by Pillow."""
+    return torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)
+
+
+@functools.cache
+def png(number: int, height: int = 4, width: int = 5) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), color_of(number)).save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+def noisy_jpeg(height: int, width: int, **options: Any) -> bytes:
+    """A JPEG of noise, which is slow to decode."""
+    out = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(out, "JPEG", quality=95, **options)
+    return out.getvalue()
+
+
+@functools.cache
+def slow_to_decode(passes: int = 450) -> bytes:
+    """A JPEG of 3000 x 3000 pixels that repeats its last scan; each pass takes 3 to 10 ms."""
+    out = io.BytesIO()
+    Image.new("RGB", (3000, 3000)).save(out, "JPEG", progressive=True)
+    data = out.getvalue()
+    last_scan = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + last_scan * passes + data[-2:]
+
+
+def write_photos(folder: Path, count: int, seed: int = 0, form: str | None = None, **options: Any) -> list[str]:
+    """JPEGs of varied sizes, all at least 48 x 48.
+
+    For a GPU they are PNGs under those names, unless `form` says otherwise: there two decoders share the JPEGs, whose
+    pixels may differ by a level.
+    """
+    form = form or ("PNG" if os.environ.get("CUAUG_DEVICE") == "cuda" else "JPEG")
+    rng = np.random.default_rng(seed)
+    paths = []
+    for i in range(count):
+        height, width = (int(v) for v in rng.integers(48, 150, 2))
+        paths.append(str(folder / f"{i}.jpg"))
+        Image.fromarray(photo(height, width, seed + i)).save(paths[-1], form, quality=90, **options)
+    return paths
+
+
+def checksums(images: torch.Tensor) -> list[str]:
+    """The checksum of each image of a batch."""
+    return [hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest() for image in images.cpu()]
+
+
+class Memory:
+    """One-color images in memory; image i has label i.
+
+    Args:
+        damaged: indices of samples that are no image.
+        slow: each read sleeps for a random time up to this many seconds.
+    """
+
+    def __init__(self, count: int, damaged: Any = (), slow: float = 0.0) -> None:
+        self.count, self.damaged, self.slow = count, frozenset(damaged), slow
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        if self.slow:
+            time.sleep(random.random() * self.slow)
+        return b"nothing" if index in self.damaged else png(index), index
+
+
+class Bytes:
+    """Encoded images in memory, labeled with their index."""
+
+    def __init__(self, *data: bytes) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return self.data[index], index
+
+
+class Arrays:
+    """Decoded images in memory, labeled with their index."""
+
+    def __init__(self, *arrays: np.ndarray) -> None:
+        self.arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def read(self, index: int) -> tuple[np.ndarray, int]:
+        return self.arrays[index], index
