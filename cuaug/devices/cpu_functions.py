@@ -64,7 +64,7 @@ extern "C" __attribute__((visibility("default"))) void cuaug_pixel_function(
 }}
 """
 
-# Of this process, by the function's number.
+# Of this process, by the function's number; 0 without a compiler.
 _addresses: dict[int, int] = {}
 _libraries: list[ctypes.CDLL] = []  # never unloaded: plans hold addresses
 _running: tuple[PixelFunction, BackgroundProcess] | None = None  # one at a time
@@ -122,6 +122,8 @@ def _advance(function: PixelFunction) -> None:
     elif (command := _compiler()) is not None:
         request = cxx_program.make_request(_text(function), [*command, *_flags()])
         _running = function, BackgroundProcess(cxx_program.__file__, request)
+    else:
+        _addresses[function.number] = 0  # the disk is not asked again
 
 
 def _text(function: PixelFunction) -> str:

@@ -176,17 +176,15 @@ NEVER_INLINE PixelValues interpret(const Op& op, const Sample& sample, const flo
 #include "pixel_functions.h"  // made by cuaug/devices/nvrtc.py: run_compiled, for the functions of a chain
 #endif
 
+// Runs the machine code at Op::function; returns whether there is some. cpu/fast_paths.h defines it; on CUDA it does
+// nothing (cuda/fast_paths.h), as `run_compiled` has the functions of a chain.
+DEVICE bool run_machine_code(const Op& op, const Sample& sample, Place at, PixelBlock& v);
+
 DEVICE void run_pixel_function(const Op& op, const Sample& sample, const float* tables, Place at, PixelBlock& v) {
 #if defined(CUAUG_PIXEL_FUNCTIONS)
     run_compiled(op, sample, at, v);
 #else
-#if !defined(__CUDACC__)
-    if (op.function != 0) {
-        typedef void Compiled(const Op*, const Sample*, const Place*, float (*)[PIXELS]);
-        reinterpret_cast<Compiled*>(uintptr_t(op.function))(&op, &sample, &at, v);
-        return;
-    }
-#endif
+    if (run_machine_code(op, sample, at, v)) return;
     PixelValues values;
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) values.v[c][p] = v[c][p];
     values = interpret(op, sample, tables + op.table, at, values);

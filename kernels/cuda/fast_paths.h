@@ -10,5 +10,6 @@ template <class Finish>
 DEVICE bool run_fast_path(const Block&, const PassContext&, const Tile&, PartialStats&, const Finish&) {
     return false;
 }
+DEVICE bool run_machine_code(const Op&, const Sample&, Place, PixelBlock&) { return false; }
 DEVICE bool store_levels(const Sample&, const Plane*, int, int, int) { return false; }
 DEVICE bool decode_block(const Sample&, const Plane*, const SourcePixels&, PixelBlock&) { return false; }

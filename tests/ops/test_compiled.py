@@ -127,7 +127,10 @@ def test_a_failure_is_warned_of_once(compiler, monkeypatch, caplog):
 def test_without_a_compiler_the_interpreter_stays(compiler, monkeypatch, caplog):
     monkeypatch.setenv("CXX", "no-such-compiler")
     reset(monkeypatch)
-    assert address(brighter(factor=0.5)) == 0 and not compiler and not caplog.records
+    read, reads = cpu_functions._read_cached, []
+    monkeypatch.setattr(cpu_functions, "_read_cached", lambda function: reads.append(function) or read(function))
+    assert [address(brighter(factor=0.5)) for _ in range(3)] == [0] * 3 and not compiler and not caplog.records
+    assert len(reads) == 1, "the disk is asked once"
 
 
 def test_the_environment_turns_it_off(compiler, monkeypatch):
