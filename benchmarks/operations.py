@@ -10,9 +10,8 @@ program (`run`), and with the sample's share of planning a batch of 256 (`with p
 to the latter. Contenders take turns; printed are medians in milliseconds and the range of the ratio.
 
 A last table has the cost of each point operation with each instruction set, in nanoseconds per pixel: a program with
-four of them less a program without, divided by four; and the cost of computing a look-up table. The constants in
-cuaug/devices/lut_fusion.py come from it. `CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds the variant that
-benchmarks/NOTES.md compares with.
+four of them less a program without, divided by four; and the cost of computing a look-up table. The costs in
+kernels/ops.def come from it.
 
     python benchmarks/operations.py --out benchmarks/results/operations.json
 """

@@ -4,8 +4,8 @@ Other users may plant files, links and pipes in a directory that cuaug uses. So:
 
 - Files are opened, made, renamed and removed relative to an open directory, so no user can exchange it in between. No
   file is reached through a symbolic link.
-- A new file has a random name until it is complete. Then it takes its name, at most from a regular file of this user
-  or root. The other hard links of that file, if any, keep its data.
+- A new file has a random name until it is complete. Then it gets its own name, and replaces at most a regular file of
+  this user or root. Other hard links to the replaced file keep its data.
 - A file that is written in place has no other hard link, which could be a file of the user's own.
 - Only files that cuaug has named are removed, and only regular ones of this user or root.
 

@@ -3,12 +3,13 @@
 | file                                                      | `CpuDecoder` | `CudaDecoder`             |
 |-----------------------------------------------------------|--------------|---------------------------|
 | gray or YCbCr JPEG or MPO                                 | nvImageCodec | nvImageCodec, on the GPU  |
-|   sequential, for a `Loader` on a GPU                     |              | our kernels, on the GPU   |
 | PNG or WebP, upright, one frame                           | nvImageCodec | nvImageCodec, on the CPU  |
 | TIFF, JPEG 2000, BMP, PPM/PGM/PBM, GIF, AVIF              | Pillow       | Pillow                    |
 | CMYK or RGB JPEG; animated or EXIF-rotated PNG or WebP    | Pillow       | Pillow                    |
 | unusual EXIF or markers (`sniff.py`); nvImageCodec failed | Pillow       | Pillow                    |
 | any other format                                          | DecodeError  | DecodeError               |
+
+A `Loader` on a GPU decodes sequential JPEGs by our kernels (`BatchDecoding` in pipeline/cuda), not by `CudaDecoder`.
 
 The output is (H, W, 3) uint8 RGB, equal to Pillow's `convert("RGB")`: gray is repeated, alpha is dropped (not blended),
 CMYK and palettes are converted. Files that would lose depth, bands, pages or frames are refused unless `lossy=True`,

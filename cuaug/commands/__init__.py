@@ -1,4 +1,4 @@
-"""The subcommands of `cuaug`, one module each; `parser` has their arguments, `cli` runs them.
+"""The subcommands of `cuaug`, one module each; `cli` has their arguments and runs them.
 
 check.py         `cuaug check`: reads and decodes every sample of a data set, and lists the damaged ones
 cli.py           the `cuaug` command: its arguments; runs one of the commands, or prints an overview

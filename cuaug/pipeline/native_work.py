@@ -1,7 +1,7 @@
 """The native work of a batch, without Python: reading files, decoding and augmenting samples, staging for a GPU.
 
 A batch enters the interpreter once after each kind of work, however many samples and threads it has. The structs are
-those of kernels/cpu/batch_work.h.
+those of kernels/cpu/batch_work.h and of the headers that it includes.
 """
 
 from __future__ import annotations

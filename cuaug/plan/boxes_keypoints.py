@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.plan import regions
+from cuaug.plan.padding_displacement import DisplacementField
 from cuaug.plan.regions import move_boxes
-from cuaug.plan.spatial import DisplacementField
 
 __all__ = ["BOX_FORMATS", "BoxesKeypoints", "mirror", "scaling", "shift", "swap"]
 

@@ -34,14 +34,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import filter_passes, operations, spatial
+from cuaug.plan import filter_passes, operations, padding_displacement
 from cuaug.plan import regions as geometry
 from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
 from cuaug.plan.channels import group_operations, group_size, is_rgb_or_gray
 from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighborhood, Type
+from cuaug.plan.padding_displacement import DisplacementField
 from cuaug.plan.pass_table import Indices
 from cuaug.plan.pixel_function import PixelFunction
-from cuaug.plan.spatial import DisplacementField
 from cuaug.plan.state import PlanState
 from cuaug.plan.trace import Where
 
@@ -93,7 +93,7 @@ class CompiledPlan:
         rows = self.rows.copy()
         interpolated = rows["filter"] != Filter.NEAREST
         for axis in (rows["y"], rows["x"]):
-            # `nearest` in kernels/core/sampling.h samples at the new pixel's corner, as OpenCV does.
+            # `nearest_span` in kernels/core/sampling.h samples at the new pixel's corner, as OpenCV does.
             axis["offset"] += np.where(interpolated, 0.5 * axis["scale"], 0.0)
             axis["taps"] = 1
         # For interpolation, `set_kernel_matrices` in kernels/planner/geometry.h has moved points by half a pixel.
@@ -139,8 +139,8 @@ class Plan(PlanState):
         """Crops height x width pixels from (top, left) on, all in the image."""
         chosen, table = self._choose(where, moves=True), self._table
         window = table.per_sample(chosen, top, left, height, width)
-        if not table.change(spatial.AFTER_POSITIONAL, library.cuaug_crop, chosen, address(window)):
-            raise spatial.crop_error(table, chosen, window)
+        if not table.change(padding_displacement.AFTER_POSITIONAL, library.cuaug_crop, chosen, address(window)):
+            raise padding_displacement.crop_error(table, chosen, window)
         self._move_points(chosen, lambda: shift(-window[1], -window[0]))
 
     def window(
@@ -165,13 +165,13 @@ class Plan(PlanState):
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen, table = self._choose(where, moves=True), self._table
-        table.change(spatial.AFTER_POSITIONAL, library.cuaug_flip, chosen, vertical)
+        table.change(padding_displacement.AFTER_POSITIONAL, library.cuaug_flip, chosen, vertical)
         self._move_points(chosen, lambda: mirror(table.sizes(chosen)[0 if vertical else 1], vertical=vertical))
 
     def transpose(self, where: Where = None) -> None:
         """Exchanges rows and columns."""
         chosen = self._choose(where, moves=True)
-        self._table.change(spatial.AFTER_POSITIONAL, library.cuaug_transpose, chosen)
+        self._table.change(padding_displacement.AFTER_POSITIONAL, library.cuaug_transpose, chosen)
         self._move_points(chosen, lambda: swap(len(chosen)))
 
     def rot90(self, turns: ArrayLike, where: Where = None) -> None:
@@ -198,12 +198,12 @@ class Plan(PlanState):
         chosen = self._choose(where, moves=True)
         sides = self._table.per_sample(chosen, top, left, bottom, right)
         if sides.min(initial=0) < 0:
-            above, before, height, width = spatial.uncut_window(self.sizes, chosen, np.maximum(-sides, 0))
+            above, before, height, width = padding_displacement.uncut_window(self.sizes, chosen, np.maximum(-sides, 0))
             self.crop(above, before, height, width, where)
             sides = np.maximum(sides, 0)
         grows = (sides > 0).any(axis=0)
         chosen, sides = chosen[grows], np.ascontiguousarray(sides[:, grows])
-        spatial.pad(self._table, chosen, sides, border, fill)
+        padding_displacement.pad(self._table, chosen, sides, border, fill)
         self._move_points(chosen, lambda: shift(sides[1], sides[0]))
 
     def resize(
@@ -222,8 +222,10 @@ class Plan(PlanState):
         size = table.per_sample(chosen, height, width)
         old = size if self.points is None else table.sizes(chosen)
         options = filter, antialias, self._clamp(filter)
-        if not table.change(spatial.AFTER_RESAMPLING, library.cuaug_resize, chosen, address(size), *options):
-            raise spatial.size_error("resize", size)
+        if not table.change(
+            padding_displacement.AFTER_RESAMPLING, library.cuaug_resize, chosen, address(size), *options
+        ):
+            raise padding_displacement.size_error("resize", size)
         if self.points is not None:
             changed = (old != size).any(axis=0)
             self._move_points(chosen[changed], lambda: scaling(*(size / old)[::-1, changed]))
@@ -264,11 +266,11 @@ class Plan(PlanState):
         matrices, color = np.empty((len(chosen), 3, 3)), np.empty(3, dtype=np.float32)
         matrices[:], color[:] = table.rows_of("matrix", matrix, chosen) if matrix.ndim == 3 else matrix, fill
         options = address(matrices), filter, border, address(color), self._clamp(filter)
-        if not table.change(spatial.AFTER_RESAMPLING, library.cuaug_warp, chosen, address(size), *options):
-            raise spatial.size_error("warp", size)
+        if not table.change(padding_displacement.AFTER_RESAMPLING, library.cuaug_warp, chosen, address(size), *options):
+            raise padding_displacement.size_error("warp", size)
         displacement = None
         if field is not None and len(chosen):
-            displacement = spatial.add_field(table, chosen, np.asarray(field, dtype=np.float32), nodes)
+            displacement = padding_displacement.add_field(table, chosen, np.asarray(field, dtype=np.float32), nodes)
         self._move_points(chosen, lambda: matrices, field=displacement, inverse=True)
 
     def _clamp(self, filter: Filter) -> float:

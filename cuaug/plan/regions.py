@@ -67,7 +67,7 @@ def output_sizes(rows: NDArray[Any]) -> Indices:
 
 def moves(rows: NDArray[Any], still: Any) -> bool:
     """Whether passes change where an image's pixels are, unlike the row of an empty plan."""
-    same = (rows["warped"] == 0) & (rows["transposed"] == 0) & (rows["field_rows"] == 0)
+    same = (rows["warped"] == 0) & (rows["transposed"] == 0) & (rows["field"]["rows"] == 0)
     for axis in ("y", "x"):
         for field in ("offset", "scale", "origin", "start", "step", "out"):
             same &= rows[axis][field] == still[axis][field]

@@ -1,7 +1,7 @@
 """The protocol of a source: samples by index. Read this page to write a source of your own.
 
-Beside it what all sources share: `repr`, digests of samples and labels (`fingerprint`), and of where files are stored
-(`cache_key`).
+All sources share the helpers beside it: `repr`, digests of samples and labels (`fingerprint`), and of where files are
+stored (`cache_key`).
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ geometry.py      crops, flips, 90-degree rotations, padding
 sizes.py         resizing
 warps.py         rotation, affine, perspective; displacement fields; matrices of warps
 color.py         color and point operations
-color_jitter.py  random color changes; colors of illuminants
+random_color.py  random color changes; colors of illuminants
 dtype.py         dtype and value range; torchvision's conversions of types
 filters.py       blur, sharpness, JPEG compression; noise
-erase.py         masking
+erase.py         erasing
 auto.py          automatic augmentation: torchvision's, AugMix, timm's
 policies.py      operations of automatic augmentation, their magnitude ranges, and the learned policies
 mixes.py         transforms of several samples
@@ -55,16 +55,6 @@ from cuaug.transforms.color import (
     RandomInvert,
     RandomPosterize,
     RandomSolarize,
-)
-from cuaug.transforms.color_jitter import (
-    PlanckianJitter,
-    RandomBrightness,
-    RandomChannelPermutation,
-    RandomContrast,
-    RandomHue,
-    RandomPhotometricDistort,
-    RandomSaturation,
-    RGBShift,
 )
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.containers import RandomApply, RandomChoice, RandomOrder, SomeOf
@@ -108,6 +98,16 @@ from cuaug.transforms.geometry import (
 )
 from cuaug.transforms.mixes import CopyPaste, CutMix, MixUp, Mosaic
 from cuaug.transforms.parameters import InterpolationMode
+from cuaug.transforms.random_color import (
+    PlanckianJitter,
+    RandomBrightness,
+    RandomChannelPermutation,
+    RandomContrast,
+    RandomHue,
+    RandomPhotometricDistort,
+    RandomSaturation,
+    RGBShift,
+)
 from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from cuaug.transforms.views import FiveCrop, MultiView, PerFrame, TenCrop, UniformTemporalSubsample
 from cuaug.transforms.warps import ElasticTransform, GridDistortion, RandomAffine, RandomPerspective, RandomRotation

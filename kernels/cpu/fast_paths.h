@@ -9,6 +9,15 @@
 #include "cpu/sliding_window.h"
 #include "cpu/uint8_path.h"
 
+// A function that cuaug/devices/cpu_functions.py has compiled.
+typedef void MachineCode(const Op*, const Sample*, const Place*, float (*v)[PIXELS]);
+
+DEVICE bool run_machine_code(const Op& op, const Sample& sample, Place at, PixelBlock& v) {
+    if (op.function == 0) return false;
+    reinterpret_cast<MachineCode*>(uintptr_t(op.function))(&op, &sample, &at, v);
+    return true;
+}
+
 template <class Finish>
 DEVICE bool run_fast_path(const Block& block, const PassContext& pass, const Tile& tile, PartialStats& stats,
                           const Finish& finish) {

@@ -1,7 +1,7 @@
 """Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbors.
 
-fuzzer.py lists the promises, mutations.py the kinds of damage. The images are decoded in separate processes; a crash
-names its case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
+fuzz_images.py lists the promises, mutations.py the kinds of damage. The images are decoded in separate processes; a
+crash names its case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
 """
 
 from __future__ import annotations

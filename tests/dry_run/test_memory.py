@@ -243,10 +243,10 @@ def test_images_that_pillow_decodes_take_no_slot(loader_on, tmp_path):
 
 def test_samples_whose_targets_fail_are_not_decoded(loader_on, image_files, fake, monkeypatch):
     """They take neither a slot nor a tile of a launch."""
-    mover = Targets.mover
+    moved = Targets._moved
 
-    def failing(self: Targets, tables: Any) -> Any:
-        move = mover(self, tables)
+    def failing(self: Targets, *arguments: Any) -> Any:
+        move = moved(self, *arguments)
 
         def fail_third(i: int) -> Any:
             if i == 2:
@@ -255,7 +255,7 @@ def test_samples_whose_targets_fail_are_not_decoded(loader_on, image_files, fake
 
         return fail_third
 
-    monkeypatch.setattr(Targets, "mover", failing)
+    monkeypatch.setattr(Targets, "_moved", failing)
     decoded, launched = [], []
     decode, launch = FakeDecoder.decode_batch, type(fake.kernel).__call__
     monkeypatch.setattr(FakeDecoder, "decode_batch", lambda self, *a: (decoded.append(len(a[0])), decode(self, *a))[1])

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -281,7 +281,7 @@ def compiled(monkeypatch, tmp_path) -> list[int]:
     """Replaces the compiler: kernels of 100 kB, cached in tmp_path / "cache". Lists the architectures compiled."""
     compiles: list[int] = []
 
-    def compile(arch: int, program: str, defines: Sequence[str]) -> tuple[bytes, str]:
+    def compile(arch: int, program: str, defines: Sequence[str], functions: Any) -> tuple[bytes, str]:
         compiles.append(arch)
         time.sleep(0.05)
         return bytes([arch]) * 100_000, ""

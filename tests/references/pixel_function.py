@@ -7,6 +7,7 @@ differs: constants become float32, `a if c else b` becomes `where`, and, or, not
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -143,7 +144,7 @@ class _Functions:
 
         self.noise, self._power, self._split, self._channels = noise, power, split, channels
         self._number, self._where, self._channel = as_float32, np.where, lambda value, c: value[..., [c]]
-        self._tap = _tap
+        self._tap, self._compare = _tap, _compare
         self._floored = lambda a, b: np.floor(a / b)
         self._modulo = lambda a, b: a - np.floor(a / b) * b
         self.exp, self.log, self.sin, self.cos = exp, log, sin, cos
@@ -151,6 +152,14 @@ class _Functions:
         self.min, self.max = lambda *v: fold(minimum, v), lambda *v: fold(maximum, v)
         self.sum = lambda value: fold(np.add, (value,))
         self.clamp = lambda value, low, high: minimum(maximum(value, low), high)
+
+
+def _compare(names: tuple[str, ...], *values: Any) -> Any:
+    """A chain of comparisons, such as a < b <= c, whose values are computed once."""
+    functions = {"Lt": np.less, "LtE": np.less_equal, "Gt": np.greater, "GtE": np.greater_equal}
+    functions |= {"Eq": np.equal, "NotEq": np.not_equal}
+    pairs = zip(names, values, values[1:], strict=False)
+    return functools.reduce(np.logical_and, [functions[name](a, b) for name, a, b in pairs])
 
 
 def _tap(image: np.ndarray, distance: tuple[int, int]) -> np.ndarray:
@@ -212,13 +221,8 @@ class _OnArrays(ast.NodeTransformer):
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        values = [self.visit(node.left), *map(self.visit, node.comparators)]
-        result: ast.expr | None = None
-        for left, operator, right in zip(values, node.ops, values[1:], strict=False):
-            one = ast.Compare(left, [operator], [right])
-            result = one if result is None else ast.BinOp(result, ast.BitAnd(), one)
-        assert result is not None
-        return result
+        names = [ast.Constant(type(operator).__name__) for operator in node.ops]
+        return _call("_compare", ast.Tuple(names, ast.Load()), *map(self.visit, (node.left, *node.comparators)))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         if isinstance(node.op, ast.Pow):

@@ -1,7 +1,7 @@
 """Twenty thousand damaged datasets raise only cuaug's errors, each within 5 seconds and 1 GB.
 
-`fuzzer.py` opens and reads them, each kind in a process of its own; if the process dies, the test names the case.
-CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
+`tests/fuzz/fuzz_sources.py` opens and reads them, each kind in a process of its own; if the process dies,
+the test names the case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cuaug.plan import Border, BoxesKeypoints, Filter, Plan
-from cuaug.plan.spatial import DisplacementField
+from cuaug.plan.padding_displacement import DisplacementField
 from tests.support.run_plans import plan_for, run_one
 from tests.support.strategies import Step, write
 from tests.support.targets.ramps import moves, points_of, ramp, shown

@@ -1,4 +1,4 @@
-"""Damaged videos of every container: none crashes, hangs, grows or harms the video decoded next. See fuzzer.py."""
+"""Damaged videos (fuzz_videos.py) of every container: none crashes, hangs, grows or harms the next one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_damaged_videos(tmp_path):
 
 @pytest.mark.slow
 def test_more_damaged_videos(tmp_path):
-    """3,000 of each container take minutes: the docstring of fuzzer.py has the command."""
+    """3,000 of each container take minutes: the docstring of tests/fuzz/fuzz_videos.py has the command."""
     check(campaign(tmp_path / "mark", "--seed", 1, "--count", 300), 300 * len(CONTAINERS))
 
 

@@ -27,13 +27,13 @@ _ALIGN = 16  # bytes, of data and segments in device memory
 
 
 class BatchDecoding:
-    """Decodes a batch of N images, in this order: `launch_kernels`, `decode_others`, `replace_damaged`, `fill_cache`.
+    """Decodes a batch of N images: `launch_kernels`, `decode_others`, then `replace_damaged` and `fill_cache`.
 
     Everything is queued on the current stream; `replace_damaged` waits for the kernels.
 
     Args:
         fallback: decodes what the kernels find damaged.
-        clock: at "decode", but for `replace_damaged` where it waits for the GPU.
+        clock: of the producer; it is at "decode" after `replace_damaged` has waited for the GPU.
 
     Attributes:
         addresses: (N,) device addresses of (height, width, 3) uint8: the decoded parts.
@@ -82,7 +82,7 @@ class BatchDecoding:
             self._memories[i] = memory.targets[int(targets[i]) - pixels :]
 
     def decode_others(self, open_decoder: Callable[[], CudaDecoder]) -> None:
-        """Decodes or uploads all other images. `open_decoder` gives nvImageCodec's decoder, if any image needs it."""
+        """Decodes or uploads all other images. `open_decoder` gives the decoder of other files."""
         staged, arena = self._staged, self._arena
         pixels = arena.upload_pixels(staged)
         if pixels is not None:

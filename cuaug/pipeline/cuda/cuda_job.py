@@ -1,6 +1,6 @@
 """Batches on a GPU: worker threads read, parse and stage files; one producer thread decodes and launches kernels.
 
-Clips of videos differ in one step: worker threads decode them with FFmpeg, and stage their planes, or with NVDEC.
+Clips of videos differ in one step: worker threads decode them, by FFmpeg into pinned memory, or by NVDEC.
 
 The producer thread owns a stream and a ring of arenas. An arena holds the memory of a batch in progress: a slot of
 device memory per image, and workspaces for uploads and passes. `take` makes the consumer's current stream wait for the

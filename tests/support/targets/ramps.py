@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cuaug.plan import Border, BoxesKeypoints, Filter, Plan
-from cuaug.plan.spatial import DisplacementField
+from cuaug.plan.padding_displacement import DisplacementField
 from tests.support.strategies import GEOMETRY, TURNS, Step, steps
 
 MOVES = (*GEOMETRY, *TURNS)
