@@ -140,3 +140,21 @@ def test_the_position_skips_batches():
         rest = list(loader)
         assert len(rest) == len(loader) - 1
         assert not set(first.indices.tolist()) & set(torch.cat([batch.indices for batch in rest]).tolist())
+
+
+def test_torchvisions_video_reference(tmp_path):
+    """references/video_classification/train.py: `evaluate` counts the videos and the classes, not the clips."""
+    pytest.importorskip("av")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.mp4").write_bytes(b"")
+    videos = sources.Videos(tmp_path, frames=2, clips_per_video=3)
+    with Loader(videos, device="cpu") as data_loader:
+        assert len(data_loader.dataset.samples) == len(data_loader.dataset.classes) == 2
+        assert data_loader.dataset.samples[1] == (str(tmp_path / "b" / "0.mp4"), 1)
+        assert len(data_loader.dataset) == 6
+
+
+def test_an_image_folders_samples():
+    with Loader([("a.png", 3), ("b.png", 5)], device="cpu") as loader:
+        assert loader.dataset.samples == [("a.png", 3), ("b.png", 5)]
