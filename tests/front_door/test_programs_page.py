@@ -298,6 +298,32 @@ def test_accelerate(folder):
     assert sorted(trained) == list(range(6, 30, 3))
 
 
+def test_ultralytics(folder, monkeypatch):
+    class DetectionTrainer:
+        args = SimpleNamespace(imgsz=32, data=str(folder / "data.yaml"), close_mosaic=1)
+        epochs = 1
+
+        def get_dataloader(self, *arguments: Any) -> Any:
+            return arguments
+
+    for name in ("ultralytics", "ultralytics.models", "ultralytics.models.yolo", "ultralytics.models.yolo.detect"):
+        library: Any = SimpleNamespace(DetectionTrainer=DetectionTrainer)
+        monkeypatch.setitem(sys.modules, name, library)
+    (folder / "data.yaml").write_text("train: images\nnames: [a, b, c]\n")
+    (folder / "images").mkdir()
+    (folder / "labels").mkdir()
+    for i in range(3):
+        Image.new("RGB", (64, 32)).save(folder / "images" / f"{i}.png")
+        (folder / "labels" / f"{i}.txt").write_text(f"{i} 0.5 0.5 0.25 0.5\n" * i)
+    trainer = run("ultralytics", T=T).Trainer()
+    assert trainer.get_dataloader("path", 4, 0, "val") == ("path", 4, 0, "val")
+    (batch,) = trainer.get_dataloader("path", 4)
+    assert batch["img"].shape == (3, 3, 32, 32) and batch["img"].dtype == torch.uint8
+    assert sorted(batch["cls"][:, 0].tolist()) == [1, 2, 2] and batch["cls"].shape == (3, 1)
+    assert len(batch["batch_idx"].unique()) == 2
+    assert torch.allclose(batch["bboxes"], torch.tensor([0.5, 0.5, 0.25, 0.25]))
+
+
 def test_segmentation_models_pytorch(folder):
     folders = {}
     for split in ("train", "val", "test"):

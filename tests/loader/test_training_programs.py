@@ -86,11 +86,14 @@ def test_timm():
 
 
 def test_ultralytics():
-    """engine/trainer.py: iterations for the optimizer, and a line about workers."""
+    """engine/trainer.py: iterations for the optimizer, a line about workers, and what ends Mosaic at `close_mosaic`."""
     with photos() as train_loader:
         assert math.ceil(len(train_loader.dataset) / max(train_loader.batch_size, 64)) * 3 == 3
         assert train_loader.num_workers * 1 == train_loader.threads == 2
         assert not hasattr(train_loader.dataset, "mosaic") and not hasattr(train_loader.dataset, "close_mosaic")
+        pbar = enumerate(train_loader)
+        train_loader.reset()
+        assert [(i, batch.epoch) for i, batch in pbar] == [(i, 0) for i in range(5)]
 
 
 @pytest.mark.parametrize("last_batch", ["partial", "drop", "pad"])
