@@ -116,6 +116,12 @@ class DataLoaderAttributes:
         """A DataLoader-like batch sampler: trainers that find `sampler` expect both."""
         return SamplerView(len(self), self.batch_size, self.set_epoch)
 
+    def reset(self) -> None:
+        """Do nothing: each iteration begins anew.
+
+        ultralytics calls it where its Mosaic ends, users of DALI after each epoch.
+        """
+
     if not TYPE_CHECKING:  # type checkers shall refuse both
 
         def __getattr__(self, name: str) -> Any:

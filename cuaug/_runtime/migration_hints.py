@@ -17,6 +17,7 @@ __all__ = [
     "LOADER_ATTRIBUTES",
     "TRANSFORMS",
     "foreign_transform",
+    "is_own_name",
     "missing_function",
     "missing_name",
     "shared_draw",
@@ -291,9 +292,13 @@ def _is_in(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
+def is_own_name(name: str) -> bool:
+    """Whether cuaug has a transform of this name."""
+    return name in sys.modules["cuaug.transforms"].__all__
+
+
 def _replacement(name: str) -> str:
-    own = sys.modules["cuaug.transforms"].__all__
-    if name in own:
+    if is_own_name(name):
         return f"cuaug.transforms.{name}"
     if name in _RENAMED:
         return f"cuaug.transforms: {_RENAMED[name]}"

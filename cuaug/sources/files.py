@@ -179,6 +179,11 @@ class Files(ReprMixin):
         return self._fetch(path) if self._has_urls and _urls.is_url(path) else path, self.labels[index]
 
     @property
+    def samples(self) -> list[tuple[str, Any]]:
+        """(path, label) pairs, as torchvision's ImageFolder names them."""
+        return list(zip(self.paths, self.labels, strict=True))
+
+    @property
     def gives_paths(self) -> bool:
         """Whether `read` only gives paths, without reading anything itself."""
         return not self._has_urls

@@ -85,4 +85,4 @@ class PathResolver:
             return False
         if not self._absolute_root:
             return path.startswith("/") or ".." in path.split("/")
-        return not os.path.abspath(joined).startswith(self._absolute_root)
+        return not os.path.join(os.path.abspath(joined), "").startswith(self._absolute_root)

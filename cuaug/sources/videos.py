@@ -151,6 +151,11 @@ class Videos(ReprMixin):
         """One label per clip."""
         return [self._video_labels[video] for video in self._video_of.tolist()]
 
+    @property
+    def samples(self) -> list[tuple[str, Any]]:
+        """(path, label) of each video, as torchvision's Kinetics names them."""
+        return list(zip(self.paths, self._video_labels, strict=True))
+
     def __len__(self) -> int:
         return len(self._video_of)
 

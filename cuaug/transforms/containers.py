@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cuaug._runtime.migration_hints import is_own_name
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, Trace
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
-from cuaug.transforms.base import BatchTransform, Transform, Where, check_transforms
+from cuaug.transforms.base import BatchTransform, Lambda, Transform, Where, check_transforms
 
 __all__ = ["RandomApply", "RandomChoice", "RandomOrder", "SomeOf", "refuse_batch_transforms"]
 
@@ -28,9 +29,10 @@ def refuse_batch_transforms(container: Transform, transforms: Iterable[Any]) -> 
     """Raise a TransformError if a batch transform is among the transforms, at any depth."""
     for transform in transforms:
         if isinstance(transform, BatchTransform):
+            name = type(transform.function).__name__ if isinstance(transform, Lambda) else ""
+            remedy = f"use cuaug.transforms.{name}" if is_own_name(name) else "put it into the chain"
             raise TransformError(
-                f"{type(transform).__name__} acts on whole batches, but {type(container).__name__} decides per sample: "
-                "put it into the chain"
+                f"{transform!r} acts on whole batches, but {type(container).__name__} decides per sample: {remedy}"
             )
         inner = getattr(transform, "transforms", None)
         if isinstance(inner, (list, tuple)) and type(transform).__module__.startswith("cuaug."):

@@ -86,11 +86,14 @@ def test_timm():
 
 
 def test_ultralytics():
-    """engine/trainer.py: iterations for the optimizer, and a line about workers."""
+    """engine/trainer.py: iterations for the optimizer, a line about workers, and what ends Mosaic at `close_mosaic`."""
     with photos() as train_loader:
         assert math.ceil(len(train_loader.dataset) / max(train_loader.batch_size, 64)) * 3 == 3
         assert train_loader.num_workers * 1 == train_loader.threads == 2
         assert not hasattr(train_loader.dataset, "mosaic") and not hasattr(train_loader.dataset, "close_mosaic")
+        pbar = enumerate(train_loader)
+        train_loader.reset()
+        assert [(i, batch.epoch) for i, batch in pbar] == [(i, 0) for i in range(5)]
 
 
 @pytest.mark.parametrize("last_batch", ["partial", "drop", "pad"])
@@ -140,3 +143,21 @@ def test_the_position_skips_batches():
         rest = list(loader)
         assert len(rest) == len(loader) - 1
         assert not set(first.indices.tolist()) & set(torch.cat([batch.indices for batch in rest]).tolist())
+
+
+def test_torchvisions_video_reference(tmp_path):
+    """references/video_classification/train.py: `evaluate` counts the videos and the classes, not the clips."""
+    pytest.importorskip("av")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.mp4").write_bytes(b"")
+    videos = sources.Videos(tmp_path, frames=2, clips_per_video=3)
+    with Loader(videos, device="cpu") as data_loader:
+        assert len(data_loader.dataset.samples) == len(data_loader.dataset.classes) == 2
+        assert data_loader.dataset.samples[1] == (str(tmp_path / "b" / "0.mp4"), 1)
+        assert len(data_loader.dataset) == 6
+
+
+def test_an_image_folders_samples():
+    with Loader([("a.png", 3), ("b.png", 5)], device="cpu") as loader:
+        assert loader.dataset.samples == [("a.png", 3), ("b.png", 5)]

@@ -194,6 +194,11 @@ def test_data_yaml(tmp_path, config):
     assert {Path(source.path(i)).name for i in range(len(source))} == {"a.png", "b.png"}
 
 
+def test_an_absolute_path_may_name_the_files_own_folder(tmp_path):
+    file = write(tmp_path, {"a": "2 0.5 0.5 0.5 0.5"}, path=str(tmp_path))
+    assert len(Yolo(file)) == 1
+
+
 def test_root_replaces_path(tmp_path):
     file = write(tmp_path / "set", {"a": "2 0.5 0.5 0.5 0.5"}, path="/elsewhere")
     moved = tmp_path / "data.yaml"

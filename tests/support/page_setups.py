@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "docs/design.md": "tests/kernels/test_worked_example.py",
     "docs/frameworks.md": "tests/loader/test_frameworks.py",
+    "docs/programs.md": "tests/front_door/test_programs_page.py",
     "docs/recipes.md": "tests/loader/test_recipes.py",
     "docs/sources.md": "tests/sources/test_sources_page.py",
     "docs/targets.md": "tests/targets/test_docs.py",

@@ -47,8 +47,17 @@ def test_functions_and_modules_run_on_the_batch():
 def test_errors_name_the_function():
     with pytest.raises(TransformError, match=r"Lambda\(function=len\) must return a tensor of 4 images"):
         T.Compose([len])(IMAGES)
-    with pytest.raises(TransformError, match="Lambda acts on whole batches, but RandomApply decides per sample"):
+    with pytest.raises(TransformError, match=r"Lambda\(function=halve\) acts on whole batches.* put it into the chain"):
         T.RandomApply([halve])
+
+
+def test_a_programs_own_class_with_the_name_of_a_transform():
+    """DINO's `utils.GaussianBlur` takes a PIL image; inside MultiView nobody wrote a Lambda."""
+    blur = foreign("utils", "GaussianBlur", object)()
+    with pytest.raises(
+        TransformError, match=r"GaussianBlur .* acts on whole batches.* use cuaug\.transforms\.GaussianBlur"
+    ):
+        T.MultiView([T.Compose([T.CenterCrop(8), blur])] * 2)
 
 
 def test_a_loader_takes_functions(tmp_path):
