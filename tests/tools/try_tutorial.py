@@ -1,4 +1,4 @@
-"""Does what docs/tutorial.md says, in a new folder, and prints the seconds of each block.
+"""Does what docs/tutorial.md says, in a new folder, and prints the seconds of each block. It installs a wheel.
 
 It needs only Python's standard library, and a wheel of cuaug. The shell blocks run in their order, then the Python
 blocks as one program; `make try-tutorial` makes the wheel and runs it. To try it on a machine with nothing but Python:
@@ -32,7 +32,7 @@ def programs(page: str) -> tuple[str, str]:
         if marked:
             continue
         if language == "bash":
-            for line in code.splitlines():
+            for line in code.replace("pip install .  #", "pip install dist/*.whl  #").splitlines():
                 shell += [f"echo {shlex.quote('$ ' + line)}", f"time {line}"]
         else:
             python += ["_start = _time.perf_counter()", code]
