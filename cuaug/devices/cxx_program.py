@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -19,12 +19,12 @@ __all__ = ["make_request"]
 
 def make_request(text: str, command: Sequence[str]) -> bytes:
     """The input of the script: C++, and the compiler with its options."""
-    return pickle.dumps((text, list(command)))
+    return json.dumps([text, list(command)]).encode()
 
 
 def _main() -> None:
     os.nice(10)  # training goes first
-    text, command = pickle.load(sys.stdin.buffer)
+    text, command = json.load(sys.stdin)
     with tempfile.TemporaryDirectory(prefix="cuaug-") as folder:
         library = os.path.join(folder, "library.so")
         done = subprocess.run([*command, "-x", "c++", "-", "-o", library], input=text.encode(), capture_output=True)

@@ -100,7 +100,7 @@ def in_place_of_av(folder: Path, monkeypatch, code: str) -> None:
 
 
 _STUCK = """
-from cuaug.codec import video
+from cuaug.codec.video import decoder as video
 decode = video._Decoding._take
 def slow(self, frame):
     time.sleep({seconds})

@@ -46,7 +46,7 @@ REFUSED = {
     "    pixel[0] = x\n    return pixel": "only names can be assigned",
     "    b = c\n    c = x\n    return b": "c is read before it is assigned",
     "    return missing": "missing is not defined",
-    "    return print(x)": "print is builtin_function_or_method",
+    "    return repr(x)": "repr is builtin_function_or_method",
     "    return sqrt": "sqrt is a function: call it",
     "    return sqrt(x, a)": "sqrt takes 1 argument, not 2",
     "    return clamp(x)": "clamp takes 3 arguments, not 1",

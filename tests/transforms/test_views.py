@@ -220,7 +220,7 @@ def test_errors_of_views(tmp_path):
         T.MultiView([T.CenterCrop(8)] * 2048)
     with pytest.raises(TransformError, match="transforms must hold transforms, not a list"):
         T.MultiView([[T.CenterCrop(8)]] * 2)
-    with pytest.raises(TransformError, match="MixUp acts on whole batches, but MultiView decides per sample"):
+    with pytest.raises(TransformError, match=r"MixUp\(\) acts on whole batches, but MultiView decides per sample"):
         T.MultiView([T.Compose([T.MixUp()])] * 2)
     for several in (T.FiveCrop(4), T.MultiView([T.CenterCrop(4)] * 2)):
         with pytest.raises(TransformError, match="must each make one image per image, not several"):
