@@ -180,7 +180,10 @@ def test_invalid_choices_are_refused():
 
 @pytest.mark.parametrize("choice", [T.RandomApply, T.RandomOrder, T.SomeOf, T.RandomChoice])
 def test_containers_refuse_batch_transforms_at_construction(choice):
-    held, whole = r"CutMix\(\) acts on whole batches, but {} decides per sample", "must all act on whole batches, or none"
+    held, whole = (
+        r"CutMix\(\) acts on whole batches, but {} decides per sample",
+        "must all act on whole batches, or none",
+    )
     held = held.format(choice.__name__)
     for member, message in (
         (T.CutMix(), whole if choice is T.RandomChoice else held),
