@@ -31,20 +31,25 @@ __all__ = ["CpuExecutor", "OutputStacks", "first_size_mismatch", "fuse_luts", "r
 
 def run(
     compiled: CompiledPlan,
-    images: torch.Tensor,
+    groups: Sequence[torch.Tensor],
     targets: Sequence[torch.Tensor],
     stacks: OutputStacks,
-    channel: int = 0,
 ) -> None:
     """Runs a plan on the device of its images.
 
     On CUDA the launches are queued on torch's current stream.
 
     Args:
-        images: (N, H, W, 3) uint8 or float32.
+        groups: (N, H, W, 3) uint8 or float32 for each group of channels (`cuaug.plan.channels`).
         targets: tensors of the shapes of `stacks`, on the same device.
-        channel: the first channel to write; others than 0 need the layout CHW.
     """
+    for number, (plan, images) in enumerate(zip((compiled, *compiled.others), groups, strict=True)):
+        _run_group(plan, images, targets, stacks, 3 * number)
+
+
+def _run_group(
+    compiled: CompiledPlan, images: torch.Tensor, targets: Sequence[torch.Tensor], stacks: OutputStacks, channel: int
+) -> None:
     views, addresses = stacks.count, stacks.addresses(targets, channel)
     if images.is_cuda:
         from cuaug.devices.cuda import CudaExecutor  # only here: it imports CuPy and makes a CUDA context

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import BEST_ISA, ISAS, address, library
 from cuaug.devices.cpu_functions import with_compiled_functions
-from cuaug.plan import CompiledPlan
+from cuaug.plan import CompiledPlan, Type
 
 __all__ = ["CpuExecutor"]
+
+_TYPE_BYTES = {Type.UINT8: 1, Type.FLOAT16: 2, Type.BFLOAT16: 2, Type.FLOAT32: 4}
 
 
 class CpuExecutor:
@@ -32,6 +34,7 @@ class CpuExecutor:
         self._row_bytes = compiled.rows.itemsize
         self._isa = BEST_ISA if isa is None else min(ISAS[isa], BEST_ISA)
         self._tile = tile or (0, 0)
+        self._others = [CpuExecutor(other, isa=isa, tile=tile) for other in compiled.others]
 
     def run(self, sample: int, source: NDArray[np.generic], target: int, *, y: int = 0, x: int = 0) -> None:
         """Runs every pass of one sample.
@@ -60,17 +63,29 @@ class CpuExecutor:
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
 
-    def run_samples(self, samples: Sequence[tuple[int, int, int, int, int, int]], *, max_pixels: int) -> list[int]:
+    def run_samples(
+        self, samples: Sequence[tuple[int, int, int, int, int, int]], *, max_pixels: int, group_bytes: int = 0
+    ) -> list[int]:
         """Runs every pass of several samples in one call, which takes the GIL once.
 
         Args:
             samples: (number in the batch, source address, source row stride in bytes, y, x, target address) of each.
             max_pixels: limit of each intermediate buffer of a sample, in pixels of three floats.
+            group_bytes: of several groups of channels, from a source of one to that of the next.
 
         Returns:
             numbers of the samples that need larger buffers, or more memory than there is; the others are finished.
         """
         table = np.array(samples, dtype=np.int64)
+        failed_rows = self._run_table(table, max_pixels)
+        for other in self._others:
+            heights, widths = self.compiled.sizes()[:, table[:, 0]]
+            table[:, 1] += group_bytes
+            table[:, 5] += 3 * heights * widths * _TYPE_BYTES[self.compiled.target_type]
+            failed_rows += other._run_table(table, max_pixels)
+        return failed_rows
+
+    def _run_table(self, table: NDArray[np.int64], max_pixels: int) -> list[int]:
         failed = np.empty(len(table), dtype=np.uint8)
         failures = library.cuaug_run_samples(
             self._isa,

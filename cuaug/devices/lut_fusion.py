@@ -31,6 +31,11 @@ _TABLE_COST = 8_000.0
 
 def fuse_luts(compiled: CompiledPlan) -> CompiledPlan:
     """A plan with the same results and fewer operations."""
+    fused = _fuse(compiled)
+    return dataclasses.replace(fused, others=tuple(map(_fuse, fused.others))) if fused.others else fused
+
+
+def _fuse(compiled: CompiledPlan) -> CompiledPlan:
     codes = compiled.ops["code"]
     if not _IS_COSTLY[codes].any():
         return compiled

@@ -75,16 +75,13 @@ class _CpuJob(Job):
             tables, views = planned.tables, planned.stacks.count
             outputs = self.pipeline.buffer_pool.empty(planned.stacks.shapes, dtype_of(tables.target_type))
             images = Images(outputs, planned.stacks.views)
-            compiled = (tables, *planned.others)
-            regions = planned.regions()
-            targets = [planned.stacks.addresses(outputs, 3 * group) for group in range(len(compiled))]
-            executors = [CpuExecutor(each) for each in compiled]
-            run = _Run(positions, items, cast(list[Region], regions.tolist()), planned, executors, targets)
+            regions, targets, executor = planned.regions(), planned.stacks.addresses(outputs), CpuExecutor(tables)
+            run = _Run(positions, items, cast(list[Region], regions.tolist()), planned, executor, targets)
 
         def finish() -> None:
             self.finish_run(images.of_loader(planned, self.config.layout), positions)
 
-        native: list[Any] = [item if len(compiled) == 1 and _is_native(item) else None for item in items]
+        native: list[Any] = [item if not tables.others and _is_native(item) else None for item in items]
         own = [i for i, item in enumerate(native) if item is not None]
         if not own:
             self._run_in_python(run, list(range(len(items))), {}, finish)
@@ -93,8 +90,8 @@ class _CpuJob(Job):
         runs = SampleRuns(
             native,
             regions,
-            executors[0].compiled,
-            targets[0],
+            executor.compiled,
+            targets,
             times,
             views=views,
             index=self.pipeline.index,
@@ -197,31 +194,28 @@ class _Run(NamedTuple):
 
     Attributes:
         positions: (n,) in the batch.
-        executors, targets: one for each group of up to three channels.
+        targets: addresses of the finished images.
     """
 
     positions: NDArray[np.int64]
     items: Sequence[Item]
     regions: Sequence[Region]
     planned: Planned
-    executors: Sequence[CpuExecutor]
-    targets: Sequence[NDArray[np.uint64]]
+    executor: CpuExecutor
+    targets: NDArray[np.uint64]
 
     def augment(self, i: int, pixels: NDArray[np.uint8], max_pixels: int) -> bool:
         """Runs all rows of an item. Returns whether they need more memory than allowed, or than there is."""
         # The first row's address: `pixels` has gaps if the decoder decoded more than the region.
         sources = [address(frame[0]) for frame in (pixels if pixels.ndim == 4 else (pixels,))]
-        pitch, (y, x, _, _), skipped = pixels.strides[-3], self.regions[i], 0
-        views, failed = self.planned.stacks.count, False
-        for executor, targets in zip(self.executors, self.targets, strict=True):
-            runs = [
-                (row, source + skipped, pitch, y, x, int(targets[row]))
-                for image, source in enumerate(sources, i * len(sources))
-                for row in range(image * views, (image + 1) * views)
-            ]
-            failed |= bool(executor.run_samples(runs, max_pixels=max_pixels))
-            skipped += getattr(self.items[i], "group_bytes", 0)
-        return failed
+        pitch, (y, x, _, _), views = pixels.strides[-3], self.regions[i], self.planned.stacks.count
+        runs = [
+            (row, source, pitch, y, x, int(self.targets[row]))
+            for image, source in enumerate(sources, i * len(sources))
+            for row in range(image * views, (image + 1) * views)
+        ]
+        group_bytes = getattr(self.items[i], "group_bytes", 0)
+        return bool(self.executor.run_samples(runs, max_pixels=max_pixels, group_bytes=group_bytes))
 
 
 def _is_native(item: Item) -> bool:

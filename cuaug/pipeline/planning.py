@@ -15,7 +15,7 @@ from cuaug.codec import MultiChannelImage
 from cuaug.devices import CpuExecutor, OutputStacks, first_size_mismatch, fuse_luts
 from cuaug.errors import TransformError
 from cuaug.images.interop import dtype_of
-from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type, count_groups, is_rgb_or_gray
+from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type, add_groups, output_layout
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetNameError, Targets
 from cuaug.targets.clip_targets import ClipTargets
@@ -57,7 +57,6 @@ class Planned:
         trace: the recorded parameters.
         counts: `SampleRNG.counts` after planning, from which later segments go on.
         mover: moves the boxes, masks and keypoints in the samples' labels; None: these have none.
-        others: the same plan for the channels beyond the first three; see `cuaug.plan.channels`.
         is_rgb8: whether the images that come in are 8-bit RGB.
         to_uint16: the finished floats become uint16, as the images were.
         layout: of the output images.
@@ -69,7 +68,6 @@ class Planned:
     trace: Trace
     counts: Mapping[str, int]
     mover: Mover | None
-    others: Sequence[CompiledPlan]
     is_rgb8: bool
     to_uint16: bool
     layout: Layout
@@ -121,8 +119,7 @@ def plan_samples(
     frames = items[0].frames if is_clip else 1
     rng.is_clip = is_clip
     channels, depth = _pixel_format(items, name)
-    if not is_rgb_or_gray(channels):
-        layout = Layout.CHW  # each group of channels writes planes of its own
+    layout = output_layout(channels, layout)
     views = chain.segments[0].views
     sources = np.empty((2, len(items)), dtype=np.int64)
     sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
@@ -179,7 +176,7 @@ def plan_samples(
         prefix = "" if views == 1 else f"view {k % views} of "
         raise size_mismatch(*((f"{prefix}{name(row // (views * frames))}", *sizes[:, row]) for row in (k % views, k)))
     stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
-    others = [fuse_luts(plan_rows(slice(None), group)[1]) for group in range(1, count_groups(plan.channels))]
+    tables = add_groups(tables, plan.channels, lambda group: plan_rows(slice(None), group)[1])
     # Batch transforms compute with floats, and normalized images are not in [0, 1].
     keeps_depth = target_type is None and plan.target_type is None and len(chain.segments) == 1 and not plan.normalized
     is_rgb8 = channels == 3 and depth == np.uint8
@@ -191,7 +188,6 @@ def plan_samples(
         plan.trace,
         counts,
         mover,
-        others,
         is_rgb8,
         to_uint16,
         layout,

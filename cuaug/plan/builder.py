@@ -59,6 +59,7 @@ class CompiledPlan:
         statistics: number of 64-bit words that the passes measure; rows index them by `measure_at` and `measured_at`.
         target_type: type of the finished images.
         functions: the pixel functions that operations call.
+        others: the same plan for each further group of channels; see `cuaug.plan.channels`.
     """
 
     rows: NDArray[Any]
@@ -67,6 +68,7 @@ class CompiledPlan:
     statistics: int
     target_type: Type
     functions: tuple[PixelFunction, ...] = ()
+    others: tuple[CompiledPlan, ...] = ()
 
     @property
     def launches(self) -> int:

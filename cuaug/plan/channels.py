@@ -6,16 +6,30 @@ group. Operations that mix colors have no meaning there and are refused.
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import operations
-from cuaug.plan.layout import OpCode
+from cuaug.plan.layout import Layout, OpCode
 
-__all__ = ["MAX_CHANNELS", "count_groups", "group_operations", "group_size", "group_values", "is_rgb_or_gray"]
+if TYPE_CHECKING:
+    from cuaug.plan.builder import CompiledPlan
+
+__all__ = [
+    "MAX_CHANNELS",
+    "add_groups",
+    "count_groups",
+    "group_operations",
+    "group_size",
+    "group_values",
+    "is_rgb_or_gray",
+    "output_layout",
+]
 
 #: Most channels of an image.
 MAX_CHANNELS = 16
@@ -32,6 +46,16 @@ def is_rgb_or_gray(channels: int) -> bool:
 def count_groups(channels: int) -> int:
     """Groups of three channels; the last one may have fewer."""
     return -(-channels // 3)
+
+
+def output_layout(channels: int, layout: Layout) -> Layout:
+    """The layout of the finished images: several groups write planes of their own."""
+    return layout if is_rgb_or_gray(channels) else Layout.CHW
+
+
+def add_groups(compiled: CompiledPlan, channels: int, compile_group: Callable[[int], CompiledPlan]) -> CompiledPlan:
+    """The plan of the first group with those of the others, which `compile_group` makes by their numbers."""
+    return dataclasses.replace(compiled, others=tuple(map(compile_group, range(1, count_groups(channels)))))
 
 
 def group_size(channels: int, group: int) -> int:

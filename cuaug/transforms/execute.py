@@ -18,7 +18,7 @@ from cuaug._runtime.huge_pages import empty
 from cuaug.errors import ChainWarning, TransformError, warn_caller
 from cuaug.images.image_types import is_clip
 from cuaug.images.interop import InputImages, disable_compile, dtype_of, open_images, to_uint16
-from cuaug.plan import BoxesKeypoints, Layout, Plan, Trace, Type, is_rgb_or_gray
+from cuaug.plan import BoxesKeypoints, Layout, Plan, Trace, Type, add_groups, output_layout
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from cuaug.targets.targets import Mover
@@ -128,15 +128,17 @@ def run_plan(
         write(plan)
         return plan
 
-    plan, *others = map(make_plan, range(len(inputs.groups)))
+    plan = make_plan(0)
     if plan.needs_unit_range and not inputs.is_uint16:
         warn_beyond_white(inputs.images)
     keeps_dtype = plan.target_type is None and target_type is None and not (inputs.is_uint16 and plan.normalized)
     target_type = plan.result_type() if target_type is None else target_type
     layout = inputs.layout if target_type == Type.UINT8 else inputs.float_layout
-    if not is_rgb_or_gray(plan.channels):
-        layout = Layout.CHW  # each group writes planes of its own
-    compiled = devices.fuse_luts(plan.compile(target_type, layout))
+    layout = output_layout(plan.channels, layout)
+    compiled = add_groups(
+        plan.compile(target_type, layout), plan.channels, lambda group: make_plan(group).compile(target_type, layout)
+    )
+    compiled = devices.fuse_luts(compiled)
     if moving is not None:
         moving.refuse_unnamed(plan, compiled)
 
@@ -146,9 +148,7 @@ def run_plan(
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {examples}")
     stacks = devices.OutputStacks.from_sizes(sizes, views, plan.channels, layout)
     outputs = [empty(shape, dtype_of(compiled.target_type), inputs.images.device) for shape in stacks.shapes]
-    devices.run(compiled, inputs.images, outputs, stacks)
-    for number, (other, images) in enumerate(zip(others, inputs.groups[1:], strict=True), 1):
-        devices.run(devices.fuse_luts(other.compile(target_type, layout)), images, outputs, stacks, 3 * number)
+    devices.run(compiled, inputs.groups, outputs, stacks)
     if keeps_dtype and inputs.is_uint16:
         outputs = [to_uint16(stack) for stack in outputs]
     elif keeps_dtype and inputs.is_double:
