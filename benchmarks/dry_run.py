@@ -24,10 +24,10 @@ from cuaug.devices.nvrtc import kernels
 from tests.support.fake_gpu import BANNER, install
 
 
-def kernel_for_chain(key: tuple[int, int]) -> Any:
-    """A full kernel, instead of compiling one for a device and a signature."""
-    device_index, signature = key
-    return getattr(kernels(device_index), specialize.build_of(signature)[0])
+def kernel_for_chain(key: tuple[int, specialize.Values]) -> Any:
+    """A full kernel, instead of compiling one for a device and a chain."""
+    device_index, values = key
+    return getattr(kernels(device_index), specialize.build_of(*values)[0])
 
 
 def main() -> None:

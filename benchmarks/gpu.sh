@@ -128,14 +128,14 @@ room() {
     SHOW=5 step "tests: $name" 150 0 env CUAUG_FAILURES="$OUT/failures.txt" "${TEST[@]}" "$@"
 }
 
-# sanitizer NAME EXPECTED TOOL DRIVER TINY [ARGUMENT...]: runs a driver of tests/cuda under a tool; TINY as for `bench`.
+# sanitizer NAME EXPECTED TOOL DRIVER TINY [ARGUMENT...]: runs a driver of tests/sanitize under a tool; TINY as for `bench`.
 sanitizer() {
     local name=$1 expected=$2 tool=$3 driver=$4 tiny=$5
     shift 5
     # shellcheck disable=SC2086  # several arguments
     ((DRY)) && set -- "$@" $tiny
     step "$name" 120 "$expected" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 5 \
-        --report-api-errors no "${RUN[@]}" -m "tests.cuda.$driver" "$@"
+        --report-api-errors no "${RUN[@]}" -m "tests.sanitize.$driver" "$@"
 }
 
 # has_sanitizer: whether compute-sanitizer is installed; if not, the summary says so.

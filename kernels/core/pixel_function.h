@@ -144,7 +144,7 @@ NEVER_INLINE PixelValues interpret(const Op& op, const Sample& sample, const flo
             case Instruction::TAP: {
                 const uint32 distance = float_bits(words[1]);
                 float taps[3][PIXELS];
-                run_TAP(op, sample, at, (int(distance) << 16) >> 16, int(distance) >> 16, taps);
+                run_TAP(op, sample, at, int(distance << 16) >> 16, int(distance) >> 16, taps);
                 for (int p = 0; p < PIXELS; ++p) to[p] = taps[0][p], a[p] = taps[1][p], b[p] = taps[2][p];
                 break;
             }

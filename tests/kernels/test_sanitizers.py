@@ -94,7 +94,7 @@ ACCESSES = {
               "READ of size"),
     "transposed": ("cpu/store.h", "at = {int64(x) * width + y <> int64(x) * width + y + 1};", "WRITE of size"),
     "median": ("cpu/median.h", "high = {min(end, x.inner_high) <> end};", "READ of size"),
-    "bytes": ("cpu/uint8_path.h", "sample.target) + 3 * ({row * width + column <> row * width + column + 1});",
+    "bytes": ("cpu/uint8_path.h", "sample.target.address) + 3 * ({row * width + column <> row * width + column + 1});",
               "WRITE of size"),
     "colors": ("cpu/uint8_color.h", "const int n = {min(PIXELS, count - p) <> PIXELS};", "of size"),
     "matrix": ("cpu/uint8_color.h", "const int whole = {count / VEC_LANES * VEC_LANES <> max(count - 1, 0)};",

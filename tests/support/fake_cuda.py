@@ -360,8 +360,8 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
     replace(kernel_loading, "_loaded", {})
     for name in ("_functions", "_code"):
         replace(specialize, name, {})
-    replace(nvrtc, "cached", lambda arch, program="", defines=(): MACHINE_CODE)
-    replace(nvrtc, "read_cached", lambda arch, program, defines: MACHINE_CODE)  # of chains, too
+    replace(nvrtc, "cached", lambda arch, program="", defines=(), functions=(): MACHINE_CODE)
+    replace(nvrtc, "read_cached", lambda arch, program, defines, functions=(): MACHINE_CODE)  # of chains, too
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
