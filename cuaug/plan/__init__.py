@@ -16,8 +16,8 @@ state.py                 `PlanState`: the batch at one point of a chain
 
 from cuaug.plan import operations
 from cuaug.plan.boxes_keypoints import BOX_FORMATS, BoxesKeypoints
-from cuaug.plan.builder import CompiledPlan, Plan
-from cuaug.plan.channels import MAX_CHANNELS, add_groups, count_groups, is_rgb_or_gray, output_layout
+from cuaug.plan.builder import CompiledPlan, Plan, add_groups
+from cuaug.plan.channels import MAX_CHANNELS, count_groups, is_rgb_or_gray, output_layout
 from cuaug.plan.layout import Border, Filter, Layout, Type
 from cuaug.plan.padding_displacement import MAX_SIDE
 from cuaug.plan.trace import Replay, Trace, Where

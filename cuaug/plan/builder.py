@@ -26,7 +26,7 @@ A new pass begins where folding would be wrong:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from cuaug.errors import TransformError
 from cuaug.plan import filter_passes, operations, padding_displacement
 from cuaug.plan import regions as geometry
 from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
-from cuaug.plan.channels import group_operations, group_size, is_rgb_or_gray
+from cuaug.plan.channels import count_groups, group_operations, group_size, is_rgb_or_gray
 from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighborhood, Type
 from cuaug.plan.padding_displacement import DisplacementField
 from cuaug.plan.pass_table import Indices
@@ -45,7 +45,7 @@ from cuaug.plan.pixel_function import PixelFunction
 from cuaug.plan.state import PlanState
 from cuaug.plan.trace import Where
 
-__all__ = ["CompiledPlan", "Plan"]
+__all__ = ["CompiledPlan", "Plan", "add_groups"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,11 @@ class CompiledPlan:
         rows["target"]["type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
         rows["target"]["layout"], rows["target"]["channels"] = Layout.HWC, 3
         return CompiledPlan(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
+
+
+def add_groups(compiled: CompiledPlan, channels: int, compile_group: Callable[[int], CompiledPlan]) -> CompiledPlan:
+    """The plan of the first group with those of the others, which `compile_group` makes by their numbers."""
+    return replace(compiled, others=tuple(map(compile_group, range(1, count_groups(channels)))))
 
 
 class Plan(PlanState):

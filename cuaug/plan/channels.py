@@ -6,9 +6,7 @@ group. Operations that mix colors have no meaning there and are refused.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +15,8 @@ from cuaug.errors import TransformError
 from cuaug.plan import operations
 from cuaug.plan.layout import Layout, OpCode
 
-if TYPE_CHECKING:
-    from cuaug.plan.builder import CompiledPlan
-
 __all__ = [
     "MAX_CHANNELS",
-    "add_groups",
     "count_groups",
     "group_operations",
     "group_size",
@@ -51,11 +45,6 @@ def count_groups(channels: int) -> int:
 def output_layout(channels: int, layout: Layout) -> Layout:
     """The layout of the finished images: several groups write planes of their own."""
     return layout if is_rgb_or_gray(channels) else Layout.CHW
-
-
-def add_groups(compiled: CompiledPlan, channels: int, compile_group: Callable[[int], CompiledPlan]) -> CompiledPlan:
-    """The plan of the first group with those of the others, which `compile_group` makes by their numbers."""
-    return dataclasses.replace(compiled, others=tuple(map(compile_group, range(1, count_groups(channels)))))
 
 
 def group_size(channels: int, group: int) -> int:
