@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -87,16 +87,20 @@ def test_expanded_sizes_are_pillows(h, w, angle):
 
 
 @settings(max_examples=40)
-@given(st.integers(2, 40), st.integers(2, 40), st.floats(-180, 180, width=32), st.booleans())
+@example(h=5, w=6, angle=90.125, expand=False)
+@given(h=st.integers(2, 40), w=st.integers(2, 40), angle=st.floats(-180, 180, width=32), expand=st.booleans())
 def test_rotated_pixels_are_pillows(h, w, angle, expand):
-    """Nearest, except where Pillow's fixed-point coordinates fall on the border of two pixels."""
+    """Nearest, except where Pillow's fixed-point coordinates fall on the border of two pixels.
+
+    Near a quarter turn half a line of pixels lies within 1e-5 of such borders.
+    """
     assume(angle % 45 != 0)  # whole diagonals fall on such borders
     image = noise(h, w)
     got = F.rotate(Image.fromarray(image), angle, expand=expand, fill=40)
     want = Image.fromarray(image).rotate(angle, expand=expand, fillcolor=(40, 40, 40))
     if got.size == want.size:
         differ = (np.asarray(got) != np.asarray(want)).any(axis=-1)
-        assert differ.sum() <= max(2, 0.02 * differ.size)
+        assert differ.sum() <= max(h, w, 0.02 * differ.size)
 
 
 @pytest.mark.parametrize("center", [None, (2, 9), (0, 0), (11.5, 3.0)])
