@@ -122,7 +122,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     """Declares the argument and result types; ctypes takes an undeclared result for an int."""
     for folder in _API_FOLDERS:
         for path in (KERNEL_DIRECTORY / folder).glob("*.[ch]*"):
-            for name, (result, arguments) in parse_functions(path.read_text()).items():
+            text = path.read_text()
+            for name, (result, arguments) in parse_functions(text).items() if "EXPORT " in text else ():
                 function = getattr(lib, name)
                 function.restype, function.argtypes = result, arguments
 

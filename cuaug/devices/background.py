@@ -1,14 +1,24 @@
-"""`BackgroundProcess`: a program that compiles while training goes on."""
+"""`BackgroundProcess`: a program that compiles while training goes on. What it made is kept on disk.
+
+Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
+sees a partial one. A file ends with its digest; a damaged one is made again. Code that other users may have written is
+not loaded (cuaug/_runtime/disk.py).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import subprocess
 import sys
 import tempfile
 
+from cuaug._runtime.disk import UntrustedError, cache_directory, warn_once
 from cuaug.errors import DeviceError
 
-__all__ = ["BackgroundProcess"]
+__all__ = ["BackgroundProcess", "read_code", "write_code"]
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class BackgroundProcess:
@@ -56,3 +66,31 @@ class BackgroundProcess:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def read_code(name: str, max_bytes: int, warning: str) -> bytes | None:
+    """Compiled code from CUAUG_CACHE_DIR or the user's cache directory; None if it is not there, or damaged.
+
+    Args:
+        warning: logged once where others may have written it.
+    """
+    try:
+        with cache_directory(make=False) as directory:
+            kept = directory.read(name, limit=max_bytes)
+        code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
+        return code if hashlib.sha256(code).digest() == digest else None
+    except UntrustedError as error:  # nothing else would reveal foreign machine code
+        warn_once(error, warning)
+    except OSError:  # usually: no such file
+        pass
+    return None
+
+
+def write_code(name: str, code: bytes) -> None:
+    """Keeps code for `read_code`."""
+    with (  # without a writable, trusted disk every process compiles
+        contextlib.suppress(OSError),
+        cache_directory(make=True) as directory,
+        directory.atomic_write(name, mode=0o644) as file,
+    ):
+        file.write(code + hashlib.sha256(code).digest())

@@ -35,6 +35,8 @@ class CpuExecutor:
         self._isa = BEST_ISA if isa is None else min(ISAS[isa], BEST_ISA)
         self._tile = tile or (0, 0)
         self._others = [CpuExecutor(other, isa=isa, tile=tile) for other in compiled.others]
+        if self._others:  # each group writes its planes behind those of the one before
+            self._group_bytes = 3 * _TYPE_BYTES[compiled.target_type] * compiled.sizes().prod(axis=0)
 
     def run(self, sample: int, source: NDArray[np.generic], target: int, *, y: int = 0, x: int = 0) -> None:
         """Runs every pass of one sample.
@@ -77,17 +79,17 @@ class CpuExecutor:
             numbers of the samples that need larger buffers, or more memory than there is; the others are finished.
         """
         table = np.array(samples, dtype=np.int64)
-        failed_rows = self._run_table(table, max_pixels)
+        failed = self._run_table(table, max_pixels)
         for other in self._others:
-            heights, widths = self.compiled.sizes()[:, table[:, 0]]
             table[:, 1] += group_bytes
-            table[:, 5] += 3 * heights * widths * _TYPE_BYTES[self.compiled.target_type]
-            failed_rows += other._run_table(table, max_pixels)
-        return failed_rows
+            table[:, 5] += self._group_bytes[table[:, 0]]
+            failed |= other._run_table(table, max_pixels)
+        return table[failed, 0].tolist()
 
-    def _run_table(self, table: NDArray[np.int64], max_pixels: int) -> list[int]:
-        failed = np.empty(len(table), dtype=np.uint8)
-        failures = library.cuaug_run_samples(
+    def _run_table(self, table: NDArray[np.int64], max_pixels: int) -> NDArray[np.bool_]:
+        """As `run_samples`, for one group; which rows failed."""
+        failed = np.zeros(len(table), dtype=np.bool_)
+        library.cuaug_run_samples(
             self._isa,
             address(table),
             len(table),
@@ -100,7 +102,7 @@ class CpuExecutor:
             3 * max_pixels,
             address(failed),
         )
-        return table[failed != 0, 0].tolist() if failures else []
+        return failed
 
     def run_stack(self, images: NDArray[np.generic], targets: NDArray[np.uint64], *, views: int, threads: int) -> None:
         """Runs every pass of all samples on several threads.

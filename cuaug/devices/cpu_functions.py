@@ -21,11 +21,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from cuaug._runtime.disk import UntrustedError, cache_directory, warn_once
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.native import BEST_ISA, ISAS, KERNEL_DIRECTORY
 from cuaug.devices import cxx_program
-from cuaug.devices.background import BackgroundProcess
+from cuaug.devices.background import BackgroundProcess, read_code, write_code
 from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan
 from cuaug.plan.pixel_function import PixelFunction
@@ -43,7 +42,6 @@ ISA_FLAGS: dict[str, list[str]] = {
     "avx512": ["-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vbmi", "-mprefer-vector-width=256"],
 }
 _COMPILERS = ("c++", "g++", "clang++")
-_DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_BYTES = 1 << 24  # limit for a library; usual: 20 KB
 _PROGRAM = """
 #include <cstdint>
@@ -113,7 +111,7 @@ def _advance(function: PixelFunction) -> None:
         if code is None:
             return
         _running = None
-        _write_cached(other, code)
+        write_code(_file_name(other), code)
         _load(other, code)
     if function.number in _addresses:
         return
@@ -173,26 +171,7 @@ def _file_name(function: PixelFunction) -> str:
 
 
 def _read_cached(function: PixelFunction) -> bytes | None:
-    """A function's library from the disk; None if it is not there, or damaged, or others may have written it."""
-    try:
-        with cache_directory(make=False) as directory:
-            kept = directory.read(_file_name(function), limit=_MAX_BYTES)
-        code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
-        return code if hashlib.sha256(code).digest() == digest else None
-    except UntrustedError as error:
-        warn_once(error, "compiled pixel functions there are not used")
-    except OSError:  # usually: no such file
-        pass
-    return None
-
-
-def _write_cached(function: PixelFunction, code: bytes) -> None:
-    with (
-        contextlib.suppress(OSError),  # without a writable, trusted disk every process compiles
-        cache_directory(make=True) as directory,
-        directory.atomic_write(_file_name(function), mode=0o644) as file,
-    ):
-        file.write(code + hashlib.sha256(code).digest())
+    return read_code(_file_name(function), _MAX_BYTES, "compiled pixel functions there are not used")
 
 
 def _kill_running() -> None:

@@ -10,7 +10,6 @@ about CuPy 14.2 (cupy/_core/raw.pyx) matter here:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import tempfile
 from collections.abc import Sequence
@@ -19,9 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cuaug._runtime.disk import UntrustedError, cache_directory, warn_once
 from cuaug._runtime.fork import fork_safe_lock
 from cuaug._runtime.native import KERNEL_DIRECTORY
+from cuaug.devices.background import read_code, write_code
 from cuaug.devices.nvrtc_program import compile_program
 from cuaug.errors import DeviceError
 from cuaug.plan.pixel_function import PixelFunction
@@ -40,14 +39,12 @@ __all__ = [
     "read_cached",
     "register_limits",
     "sources",
+    "write_cached",
 ]
-
-__all__ += ["write_cached"]
 
 # Registers of a thread with which a program for everything spills none.
 _REGISTERS = {"augment": 128, "convert_yuv": 64, "decode_jpeg": 128, "resample": 80}
 _HEADERS = ("*.h", "*.def", "core/*.h", "cuda/*.h")
-_DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_BYTES = 1 << 28  # limit for a file of machine code; usual: 1 MB
 # GPUs that share a chip with a CPU (Jetson, Thor) run no machine code of other GPUs, and other GPUs run none of theirs.
 _INTEGRATED = frozenset({53, 62, 72, 87, 88, 101, 110})
@@ -149,12 +146,7 @@ def compile(
 def cached(
     arch: int | str, program: str = "augment", defines: Sequence[str] = (), functions: Sequence[PixelFunction] = ()
 ) -> bytes:
-    """The code of `compile`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
-
-    Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
-    sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
-    have written is not loaded (cuaug/_runtime/disk.py).
-    """
+    """The code of `compile`, kept on disk (cuaug/devices/background.py)."""
     code = read_cached(arch, program, defines, functions)
     if code is None:
         code, _ = compile(arch, program, defines, functions)
@@ -166,28 +158,14 @@ def read_cached(
     arch: int | str, program: str, defines: Sequence[str], functions: Sequence[PixelFunction] = ()
 ) -> bytes | None:
     """The code of `compile` from the disk; None if it is not there."""
-    try:
-        with cache_directory(make=False) as directory:
-            kept = directory.read(_file_name(arch, program, defines, functions), limit=_MAX_BYTES)
-        code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
-        return code if hashlib.sha256(code).digest() == digest else None
-    except UntrustedError as error:  # nothing else would reveal foreign machine code
-        warn_once(error, "compiled kernels there are not used")
-    except OSError:  # usually: no such file
-        pass
-    return None
+    return read_code(_file_name(arch, program, defines, functions), _MAX_BYTES, "compiled kernels there are not used")
 
 
 def write_cached(
     arch: int | str, program: str, defines: Sequence[str], code: bytes, functions: Sequence[PixelFunction] = ()
 ) -> None:
     """Keeps the code of `compile` for `read_cached`."""
-    with (  # without a writable, trusted disk every process compiles
-        contextlib.suppress(OSError),
-        cache_directory(make=True) as directory,
-        directory.atomic_write(_file_name(arch, program, defines, functions), mode=0o644) as file,
-    ):
-        file.write(code + hashlib.sha256(code).digest())
+    write_code(_file_name(arch, program, defines, functions), code)
 
 
 def _file_name(arch: int | str, program: str, defines: Sequence[str], functions: Sequence[PixelFunction]) -> str:

@@ -40,10 +40,7 @@ class Normal:
     std: tuple[float, ...]
 
     def draw(self, rng: SampleRNG) -> NDArray[np.float64]:
-        first, second = rng.uniform(2 * len(self.mean)).reshape(len(rng), 2, -1).transpose(1, 0, 2)
-        # Box and Muller. Half a step of the uniform draws: their logarithm is finite.
-        radius = np.sqrt(-2.0 * np.log(first + 2.0**-33))
-        return np.array(self.mean) + np.array(self.std) * radius * np.cos(2.0 * np.pi * second)
+        return np.array(self.mean) + np.array(self.std) * rng.normal(len(self.mean))
 
     def __repr__(self) -> str:
         return f"normal({_shown(self.mean)}, {_shown(self.std)})"

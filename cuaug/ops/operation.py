@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
+from cuaug.ops.definition import POSITION_NAMES, Definition, read_definition
 from cuaug.ops.distributions import Choice, Normal, Uniform, draw, numbers
 from cuaug.ops.generation import make_function
-from cuaug.ops.syntax import POSITION_NAMES, Definition, read_definition, translate
+from cuaug.ops.translation import translate
 from cuaug.plan import Plan, operations
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters

@@ -34,12 +34,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import filter_passes, operations, padding_displacement
-from cuaug.plan import regions as geometry
+from cuaug.plan import filter_passes, operations, regions
 from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
 from cuaug.plan.channels import count_groups, group_operations, group_size, is_rgb_or_gray
 from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighborhood, Type
-from cuaug.plan.padding_displacement import DisplacementField
+from cuaug.plan.padding_displacement import (
+    AFTER_POSITIONAL,
+    AFTER_RESAMPLING,
+    DisplacementField,
+    add_field,
+    add_padding,
+    crop_error,
+    size_error,
+    uncut_window,
+)
 from cuaug.plan.pass_table import Indices
 from cuaug.plan.pixel_function import PixelFunction
 from cuaug.plan.state import PlanState
@@ -80,11 +88,11 @@ class CompiledPlan:
 
     def sizes(self) -> NDArray[np.int64]:
         """(2, N) heights and widths of the finished images."""
-        return geometry.output_sizes(self.rows)
+        return regions.output_sizes(self.rows)
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4) y0, x0, y1, x1 of the source pixels to decode, ends excluded."""
-        return geometry.regions(self.rows[0])
+        return regions.regions(self.rows[0])
 
     def for_masks(self) -> CompiledPlan:
         """The same geometry for masks, (H, W, 3) uint8, by nearest neighbor.
@@ -146,8 +154,8 @@ class Plan(PlanState):
         """Crops height x width pixels from (top, left) on, all in the image."""
         chosen, table = self._choose(where, moves=True), self._table
         window = table.per_sample(chosen, top, left, height, width)
-        if not table.change(padding_displacement.AFTER_POSITIONAL, library.cuaug_crop, chosen, address(window)):
-            raise padding_displacement.crop_error(table, chosen, window)
+        if not table.change(AFTER_POSITIONAL, library.cuaug_crop, chosen, address(window)):
+            raise crop_error(table, chosen, window)
         self._move_points(chosen, lambda: shift(-window[1], -window[0]))
 
     def window(
@@ -172,13 +180,13 @@ class Plan(PlanState):
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen, table = self._choose(where, moves=True), self._table
-        table.change(padding_displacement.AFTER_POSITIONAL, library.cuaug_flip, chosen, vertical)
+        table.change(AFTER_POSITIONAL, library.cuaug_flip, chosen, vertical)
         self._move_points(chosen, lambda: mirror(table.sizes(chosen)[0 if vertical else 1], vertical=vertical))
 
     def transpose(self, where: Where = None) -> None:
         """Exchanges rows and columns."""
         chosen = self._choose(where, moves=True)
-        self._table.change(padding_displacement.AFTER_POSITIONAL, library.cuaug_transpose, chosen)
+        self._table.change(AFTER_POSITIONAL, library.cuaug_transpose, chosen)
         self._move_points(chosen, lambda: swap(len(chosen)))
 
     def rot90(self, turns: ArrayLike, where: Where = None) -> None:
@@ -205,12 +213,12 @@ class Plan(PlanState):
         chosen = self._choose(where, moves=True)
         sides = self._table.per_sample(chosen, top, left, bottom, right)
         if sides.min(initial=0) < 0:
-            above, before, height, width = padding_displacement.uncut_window(self.sizes, chosen, np.maximum(-sides, 0))
+            above, before, height, width = uncut_window(self.sizes, chosen, np.maximum(-sides, 0))
             self.crop(above, before, height, width, where)
             sides = np.maximum(sides, 0)
         grows = (sides > 0).any(axis=0)
         chosen, sides = chosen[grows], np.ascontiguousarray(sides[:, grows])
-        padding_displacement.pad(self._table, chosen, sides, border, fill)
+        add_padding(self._table, chosen, sides, border, fill)
         self._move_points(chosen, lambda: shift(sides[1], sides[0]))
 
     def resize(
@@ -229,10 +237,8 @@ class Plan(PlanState):
         size = table.per_sample(chosen, height, width)
         old = size if self.points is None else table.sizes(chosen)
         options = filter, antialias, self._clamp(filter)
-        if not table.change(
-            padding_displacement.AFTER_RESAMPLING, library.cuaug_resize, chosen, address(size), *options
-        ):
-            raise padding_displacement.size_error("resize", size)
+        if not table.change(AFTER_RESAMPLING, library.cuaug_resize, chosen, address(size), *options):
+            raise size_error("resize", size)
         if self.points is not None:
             changed = (old != size).any(axis=0)
             self._move_points(chosen[changed], lambda: scaling(*(size / old)[::-1, changed]))
@@ -273,11 +279,11 @@ class Plan(PlanState):
         matrices, color = np.empty((len(chosen), 3, 3)), np.empty(3, dtype=np.float32)
         matrices[:], color[:] = table.rows_of("matrix", matrix, chosen) if matrix.ndim == 3 else matrix, fill
         options = address(matrices), filter, border, address(color), self._clamp(filter)
-        if not table.change(padding_displacement.AFTER_RESAMPLING, library.cuaug_warp, chosen, address(size), *options):
-            raise padding_displacement.size_error("warp", size)
+        if not table.change(AFTER_RESAMPLING, library.cuaug_warp, chosen, address(size), *options):
+            raise size_error("warp", size)
         displacement = None
         if field is not None and len(chosen):
-            displacement = padding_displacement.add_field(table, chosen, np.asarray(field, dtype=np.float32), nodes)
+            displacement = add_field(table, chosen, np.asarray(field, dtype=np.float32), nodes)
         self._move_points(chosen, lambda: matrices, field=displacement, inverse=True)
 
     def _clamp(self, filter: Filter) -> float:

@@ -21,8 +21,8 @@ __all__ = [
     "MAX_SIDE",
     "DisplacementField",
     "add_field",
+    "add_padding",
     "crop_error",
-    "pad",
     "size_error",
     "uncut_window",
 ]
@@ -141,7 +141,7 @@ def uncut_window(sizes: tuple[Indices, Indices], chosen: Indices, sides: Indices
     return result
 
 
-def pad(table: PassTable, chosen: Indices, sides: Indices, border: Border, fill: ArrayLike) -> None:
+def add_padding(table: PassTable, chosen: Indices, sides: Indices, border: Border, fill: ArrayLike) -> None:
     """Pads the chosen samples by `sides`, (4, n): top, left, bottom and right, in pixels."""
     color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
     current, op_kind = table.current, table.op_kind[chosen]

@@ -65,13 +65,13 @@ def output_sizes(rows: NDArray[Any]) -> Indices:
     return sizes
 
 
-def moves(rows: NDArray[Any], still: Any) -> bool:
-    """Whether passes change where an image's pixels are, unlike the row of an empty plan."""
+def moves(rows: NDArray[Any], still: NDArray[Any]) -> NDArray[np.bool_]:
+    """(N,) whether the passes (P, N) change where an image's pixels are, unlike the rows (N,) of an empty plan."""
     same = (rows["warped"] == 0) & (rows["transposed"] == 0) & (rows["field"]["rows"] == 0)
     for axis in ("y", "x"):
         for field in ("offset", "scale", "origin", "start", "step", "out"):
             same &= rows[axis][field] == still[axis][field]
-    return not bool(same.all())
+    return (~same & (rows["active"] != 0)).any(axis=0)
 
 
 def pack_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], Indices, Indices]:

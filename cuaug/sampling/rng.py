@@ -152,6 +152,11 @@ class SampleRNG:
         first, end = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
         return first + out * (end - first)
 
+    def normal(self, count: int) -> NDArray[np.float64]:
+        """(N, count) from the standard normal distribution; two draws each (Box and Muller 1958)."""
+        first, second = self.uniform(count), self.uniform(count)
+        return np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second)
+
     def bernoulli(self, p: float) -> NDArray[np.bool_]:
         """(N,) True with probability p."""
         return self.uniform() < p

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.arguments import flag
 from cuaug._runtime.limits import DEFAULT_MAX_BYTES
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sources.file_bytes import read_bytes
@@ -71,7 +72,7 @@ class PascalVoc(ReprMixin):
         keep_difficult: bool = True,
     ) -> None:
         root = os.fspath(root)
-        self.one_based, self.keep_difficult = one_based, keep_difficult
+        self.one_based, self.keep_difficult = flag("one_based", one_based), flag("keep_difficult", keep_difficult)
         images, annotations = (os.path.join(root, os.fspath(folder)) for folder in (images, annotations))
         image_of, file_of = _by_name(images, EXTENSIONS), _by_name(annotations, (".xml",))
         self._names = sorted({*image_of, *file_of}) if split is None else _read_split(root, split)

@@ -182,15 +182,15 @@ class Targets:
         """
         if not self._unnamed:
             return
-        still = Plan(self._heights, self._widths).compile().rows[0]
-        for i, shape in self._unnamed.items():
-            rows = tables.rows[:, i * plan.views : (i + 1) * plan.views]
-            if moves(rows[rows["active"] != 0], still[i]):
-                raise TargetNameError(
-                    f"the target is an array {shape}, without a name that says whether it moves with its image: pass "
-                    '{"keypoints": points} or {"boxes": boxes}; other numbers stay in place in a dict, under another '
-                    'name, such as {"values": numbers}'
-                )
+        still = Plan(self._heights, self._widths).compile().rows[0].repeat(plan.views)
+        moving = moves(tables.rows, still).reshape(-1, plan.views)
+        shape = next((shape for i, shape in self._unnamed.items() if moving[i].any()), None)
+        if shape is not None:
+            raise TargetNameError(
+                f"the target is an array {shape}, without a name that says whether it moves with its image: pass "
+                '{"keypoints": points} or {"boxes": boxes}; other numbers stay in place in a dict, under another name, '
+                'such as {"values": numbers}'
+            )
 
     def _moved(self, points: BoxesKeypoints, rows: Mapping[int, slice], tables: CompiledPlan) -> Callable[[int], Any]:
         """As `Mover`."""

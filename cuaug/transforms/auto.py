@@ -402,11 +402,10 @@ class TimmRandAugment(PolicyTransform):
 
     def _levels(self, rng: SampleRNG) -> Array:
         """(N, steps) magnitudes before they are clipped; they draw alike whatever their distribution."""
-        first, second = rng.uniform(self._steps), rng.uniform(self._steps)
         if math.isinf(self._deviation):
-            return self._magnitude * first
-        normal = np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second)
-        return self._magnitude + self._deviation * normal
+            uniform, _ = rng.uniform(self._steps), rng.uniform(self._steps)
+            return self._magnitude * uniform
+        return self._magnitude + self._deviation * rng.normal(self._steps)
 
     def _values(self, level: Array, sign: Array, heights: Sizes, widths: Sizes) -> dict[str, Array]:
         """The magnitudes of all operations as `PolicyTransform` takes them; `level` is 1 at full strength."""

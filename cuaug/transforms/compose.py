@@ -21,7 +21,7 @@ from cuaug.plan.trace import is_recorded_step
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetConversion
 from cuaug.targets.names import TargetFormat
-from cuaug.transforms import parameters as arguments
+from cuaug.transforms import parameters
 from cuaug.transforms.base import BatchFunction, BatchTransform, Transform, Where, check_transforms
 from cuaug.transforms.detection import SanitizeKeyPoints
 from cuaug.transforms.dtype import ConvertBoundingBoxFormat, Normalize, ToPureTensor, as_pure
@@ -107,12 +107,12 @@ class Compose(Transform):
         self.generator = generator
         if generator is not None and not isinstance(generator, torch.Generator):
             raise TransformError(f"generator must be a torch.Generator or None, not {generator!r}")
-        self.box_format = arguments.one_of("box_format", box_format, BOX_FORMATS)
-        self.relative_boxes = arguments.flag("relative_boxes", relative_boxes)
+        self.box_format = parameters.one_of("box_format", box_format, BOX_FORMATS)
+        self.relative_boxes = parameters.flag("relative_boxes", relative_boxes)
         self.mask_fill = _checked_fill(mask_fill)
-        self.masks = arguments.names("masks", masks)
-        self.pass_through = arguments.names("pass_through", pass_through)
-        self.instance_fields = arguments.names("instance_fields", instance_fields)
+        self.masks = parameters.names("masks", masks)
+        self.pass_through = parameters.names("pass_through", pass_through)
+        self.instance_fields = parameters.names("instance_fields", instance_fields)
         if len(self._structure().nested) > 1 and self._checks_order:
             warn_about_order(self.transforms)
 
@@ -330,13 +330,13 @@ def _flatten(transforms: Iterable[Any]) -> list[Any]:
 
 def _checked_fill(mask_fill: Any) -> float | dict[str, float]:
     if isinstance(mask_fill, Mapping):
-        arguments.names("mask_fill", list(mask_fill))
+        parameters.names("mask_fill", list(mask_fill))
         return {name: _fill_number(f"mask_fill[{name!r}]", fill) for name, fill in mask_fill.items()}
     return _fill_number("mask_fill", mask_fill)
 
 
 def _fill_number(name: str, fill: Any) -> float:
-    number = arguments.number(name, fill)
+    number = parameters.number(name, fill)
     return int(number) if number == math.floor(number) else number
 
 
@@ -349,7 +349,7 @@ def _merge_settings(chains: Sequence[Compose], nested: Sequence[Any]) -> dict[st
             settings[name] = tuple(dict.fromkeys(key for names in values for key in names))
         else:
             if name == "mask_fill":
-                asked = [arguments.mask_fill(getattr(item, "fill", None)) for item in nested]
+                asked = [parameters.mask_fill(getattr(item, "fill", None)) for item in nested]
                 values += [_fill_number(name, fill) for fill in asked if fill is not None]
             settings[name] = _one_setting(name, values, default, "a chain, its inner chains and every `fill` by type")
     both = [key for key in settings["pass_through"] if key in settings["masks"] + settings["instance_fields"]]
