@@ -76,7 +76,7 @@ class AlbumentationsImages(Dataset[tuple[Tensor | list[Tensor], int]]):
     def __getitem__(self, index: int) -> tuple[Tensor | list[Tensor], int]:
         import cv2
 
-        cv2.setNumThreads(0)  # the workers are the parallelizm
+        cv2.setNumThreads(0)  # the workers are the parallelism
         path, label = self.samples[index]
         image = cv2.cvtColor(cv2.imread(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
         if isinstance(self.chain, list):

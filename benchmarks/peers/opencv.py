@@ -36,7 +36,7 @@ class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
     def __getitem__(self, index: int) -> tuple[Tensor | list[Tensor], int]:
         import cv2
 
-        cv2.setNumThreads(0)  # the workers are the parallelizm
+        cv2.setNumThreads(0)  # the workers are the parallelism
         task = self.task
         path, label = task.samples[index]
         image = cv2.imread(path, cv2.IMREAD_COLOR)

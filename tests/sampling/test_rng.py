@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from unittest import mock
 
 import numpy as np
@@ -223,3 +224,12 @@ def test_dirichlet(alpha, count):
     if alpha == 1.0 and count > 1:
         for part in w.T:
             assert distance(part, lambda x: 1 - (1 - x) ** (count - 1)) < 1.95
+
+
+def test_normal():
+    """By the distribution function, and column by column independent."""
+    values = SampleRNG(7, 0, np.arange(40_000)).normal(2)
+    assert values.shape == (40_000, 2) and abs(np.corrcoef(values.T)[0, 1]) < 0.02
+    cdf = np.vectorize(lambda x: 0.5 * (1 + math.erf(x / 2**0.5)))
+    assert distance(values[:, 0], cdf) < 1.95
+    assert distance(values[:, 0], lambda x: cdf(x * 1.05)) > 1.95, "the test rejects another deviation"
