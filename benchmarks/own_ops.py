@@ -58,12 +58,27 @@ def vignette(pixel, x, y, strength):
     return pixel * (1 - strength * (x * x + y * y))
 
 
+@cuaug.op(radius=1)
+def blur(image):
+    above = image[-1, -1] + 2 * image[-1, 0] + image[-1, 1]
+    below = image[1, -1] + 2 * image[1, 0] + image[1, 1]
+    return (above + 2 * (image[0, -1] + 2 * image[0, 0] + image[0, 1]) + below) / 16
+
+
+@cuaug.op(radius=1)
+def sharpen(image, factor):
+    around = (image[-1, 0] + image[1, 0] + image[0, -1] + image[0, 1]) / 4
+    return image[0, 0] + factor * (image[0, 0] - around)
+
+
 #: The library's operation and the function; None: the library has none.
 PAIRS: dict[str, tuple[Any, Any]] = {
     "brightness": (T.RandomBrightness((0.5, 1.5)), brightness(factor=cuaug.uniform(0.5, 1.5))),
     "saturation": (T.RandomSaturation((0.5, 1.5)), saturation(factor=cuaug.uniform(0.5, 1.5))),
     "gamma": (T.RandomGamma((0.5, 2.0)), gamma(exponent=cuaug.uniform(0.5, 2.0))),
     "noise": (T.GaussianNoise(sigma=0.1), gaussian_noise(sigma=0.1)),
+    "blur": (T.GaussianBlur(3), blur()),
+    "sharpen": (T.RandomAdjustSharpness(2.0, p=1.0), sharpen(factor=0.5)),
     "vignette": (None, vignette(strength=cuaug.uniform(0.0, 0.8))),
 }
 
