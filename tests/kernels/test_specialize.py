@@ -20,6 +20,7 @@ from tests.kernels.test_cuda_executor import run
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import plan_for
 from tests.support.signatures import plan_chain, signatures
+from tests.support.started_processes import started_processes
 
 pytest.importorskip("cupy")
 
@@ -121,18 +122,8 @@ def compiler(monkeypatch, tmp_path):
     monkeypatch.setattr(specialize, "_architecture", lambda key: "90")
     monkeypatch.setattr(specialize, "load_functions", lambda code, names, device: [(code, *names)])
     reset(monkeypatch)
-    processes: list[Any] = []
-
-    class Popen(subprocess.Popen):  # type: ignore[type-arg]
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            processes.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Popen)
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
+    with started_processes(monkeypatch) as processes:
+        yield processes
 
 
 def reset(monkeypatch: pytest.MonkeyPatch) -> None:

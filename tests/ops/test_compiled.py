@@ -7,7 +7,6 @@ import logging
 import operator
 import os
 import runpy
-import subprocess
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from tests.kernels.test_signatures import instructions
 from tests.ops.test_bits import operations_of
 from tests.support.pixel_programs import make_operation
 from tests.support.signatures import NORMALIZE, signatures
+from tests.support.started_processes import started_processes
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,18 +62,8 @@ def compiler(monkeypatch, tmp_path):
     reset(monkeypatch)
     if cpu_functions._compiler() is None:
         pytest.skip("no C++ compiler")
-    processes: list[Any] = []
-
-    class Popen(subprocess.Popen):  # type: ignore[type-arg]
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            processes.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Popen)
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
+    with started_processes(monkeypatch) as processes:
+        yield processes
     cpu_functions._compiler.cache_clear()
 
 
