@@ -4,7 +4,7 @@
 #   make test       lint, types, and all tests but the long ones
 #   make test-fast  the everyday subset
 #   make test-long  kernels under sanitizers, NVRTC for every architecture, rehearsals of GPU runs, programs that train
-#   make test-torchvision  pixels, draws, targets and presets beside torchvision; downloads 5.5 GB
+#   make test-torchvision  pixels, draws, targets and presets beside torchvision; shards of other libraries; 5.5 GB
 #   make audit      known vulnerabilities of the packages in .venv; asks OSV over the network
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; ten minutes
 #   make wheels     the source distribution and wheels for x86_64 and aarch64 in dist/; needs a cross compiler
@@ -24,6 +24,8 @@ BIN := $(VENV)/bin
 # The development version. The CPU build, where the package index has one by that number.
 TORCH ?= torch==2.13.0
 # An environment of its own: torchvision needs the torch that it was built for. This CUDA build also runs on CPUs.
+# litdata and mosaicml-streaming need torchvision, too; the latter also NumPy before 2.2, without wheels for Python 3.14,
+# and Transformers before 5, which is in a folder of its own.
 TORCHVISION_VENV := .venv-torchvision
 TORCHVISION ?= torch==2.14.1 torchvision==0.29.1
 # The site is built from the sources: no compiled code, no torch. Groups need pip 25.1.
@@ -87,12 +89,17 @@ fuzz: $(VENV)/installed-test
 $(TORCHVISION_VENV)/installed: Makefile
 	test -x $(TORCHVISION_VENV)/bin/python || $(PYTHON) -m venv $(TORCHVISION_VENV)
 	$(TORCHVISION_VENV)/bin/pip install --quiet $(TORCHVISION) numpy pillow pycocotools "nvidia-nvimgcodec-cu12>=0.9,<0.10" \
-		"pytest>=8" pytest-timeout "pytest-xdist[psutil]>=3.5" "hypothesis>=6.100"
+		"pytest>=8" pytest-timeout "pytest-xdist[psutil]>=3.5" "hypothesis>=6.100" \
+		"webdataset>=1.0" "litdata>=0.2.76" "mosaicml-streaming>=0.13; python_version < '3.14'" \
+		"transformers==4.57.6"
+	$(TORCHVISION_VENV)/bin/pip install --quiet --target $(TORCHVISION_VENV)/transformers-5 transformers==5.24.0
 	touch $@
 
 # Python finds cuaug in the working directory, with the kernels that $(VENV) compiled.
 test-torchvision: $(VENV)/installed-test $(TORCHVISION_VENV)/installed
-	$(ONE_THREAD) $(TORCHVISION_VENV)/bin/python -m pytest -n logical --dist worksteal tests/torchvision
+	$(ONE_THREAD) $(TORCHVISION_VENV)/bin/python -m pytest -n logical --dist worksteal tests/torchvision tests/sources/test_building_shards.py
+	PYTHONPATH=$(TORCHVISION_VENV)/transformers-5 $(ONE_THREAD) $(TORCHVISION_VENV)/bin/python -m pytest -n logical \
+		--dist worksteal tests/torchvision/test_transformers.py
 
 $(DOCS_VENV)/installed: pyproject.toml
 	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
@@ -100,8 +107,9 @@ $(DOCS_VENV)/installed: pyproject.toml
 	$(DOCS_VENV)/bin/pip install --quiet --group docs
 	touch $@
 
+# Not --quiet: mkdocs would not count the warnings, of dead links and anchors, which `strict` makes errors of.
 docs: $(DOCS_VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build
 
 # Debian: apt install chromium chromium-driver
 check-docs: docs

@@ -2,7 +2,7 @@
 
 Chain, images and threads are those of end_to_end.py at 500x375. Each repetition makes a loader with an empty cache,
 then times its first epoch, and its second and third together. DALI from files takes turns with them. The page cache
-holds all files, so "encoded" saves only copying; it helps with a disk or network that is slower than memory.
+holds all files.
 
     python benchmarks/cache.py --out benchmarks/results/cache.json
 """
@@ -32,7 +32,6 @@ LIMIT_BYTES = 4 << 30
 def caches(folder: Path) -> dict[str, Callable[[], Any]]:
     return {
         "none": lambda: None,
-        "encoded": lambda: cuaug.EncodedCache(LIMIT_BYTES),
         "decoded": lambda: cuaug.DecodedCache(limit_bytes=LIMIT_BYTES),
         "decoded at 256": lambda: cuaug.DecodedCache(256, limit_bytes=LIMIT_BYTES),
         "decoded at 256, on disk": lambda: cuaug.DecodedCache(

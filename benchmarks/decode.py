@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import io
 import random
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from typing import Any
 import numpy as np
 from peers import CONTENDERS, random_crop_box
 from PIL import Image
-from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
+from report import circumstances, processor_seconds, spread, write_json
 from suites import SETS, prepare
 
 IMAGES = {"500x375": 96, "1920x1080": 24}
@@ -45,10 +44,8 @@ def one_by_one(decode: Callable[[bytes], np.ndarray]) -> Decode:
     return lambda encoded, boxes: (decode(data) for data in encoded)
 
 
-def cuaug_decoders(images: Sequence[bytes]) -> dict[str, Decode]:
-    """With prepared files, too, if jpegtran is installed."""
+def cuaug_decoders() -> dict[str, Decode]:
     from cuaug.codec import CpuDecoder, read_header
-    from cuaug.commands.prepare import with_restarts
 
     decoder = CpuDecoder()
 
@@ -59,12 +56,7 @@ def cuaug_decoders(images: Sequence[bytes]) -> dict[str, Decode]:
     def whole(data: bytes) -> np.ndarray:
         return decoder.decode(read_header(data))
 
-    decoders = {"cuaug": one_by_one(whole), "cuaug, region": region}
-    if shutil.which("jpegtran"):
-        prepared = {data: with_restarts(data) for data in images}
-        decoders["cuaug-prepared"] = one_by_one(lambda data: whole(prepared[data]))
-        decoders["cuaug-prepared, region"] = lambda encoded, boxes: region([prepared[data] for data in encoded], boxes)
-    return decoders
+    return {"cuaug": one_by_one(whole), "cuaug, region": region}
 
 
 def pillow_decoders() -> dict[str, Decode]:
@@ -242,7 +234,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--api", action="store_true", help="measure cuaug.decode beside other libraries' calls")
-    parser.add_argument("--out", type=Path, help="write decode.json and a plot for each set into this folder")
+    parser.add_argument("--out", type=Path, help="write decode.json into this folder")
     args = parser.parse_args()
     name_of_result = "decode_api" if args.api else "decode"
 
@@ -259,7 +251,7 @@ def main() -> None:
         if args.api:
             decoders = api_decoders()
         else:
-            decoders = cuaug_decoders(images) | dali_decoders(images, boxes) | pillow_decoders() | opencv_decoders()
+            decoders = cuaug_decoders() | dali_decoders(images, boxes) | pillow_decoders() | opencv_decoders()
             decoders |= simplejpeg_decoders()
         for decoder, decode in decoders.items():
             check(decoder, decode, images, boxes)
@@ -272,9 +264,6 @@ def main() -> None:
                 f"{row['images_per_second']['median']:10.0f}",
                 flush=True,
             )
-        if args.out and not args.api:
-            bars = [Bar(decoder, row["ms"], decoder.startswith("cuaug")) for decoder, row in rows.items()]
-            bar_plot(args.out / f"decode_{name}.svg", f"JPEG decoding, {name}, one thread", "ms per image", bars)
     if args.out:
         write_json(args.out / f"{name_of_result}.json", result)
         print(f"\nwritten to {args.out}")

@@ -36,7 +36,6 @@ from cuaug.sources.jpeg_index_file import JPEG_INDEX_NAME
 #: cuaug's contenders, and the JSON key of their ratio to each peer. "cuaug" is timed from the third epoch on.
 OWN = {
     "cuaug": "cuaug_to_this",
-    "cuaug-prepared": "cuaug_prepared_to_this",
     FIRST_EPOCH: "cuaug_first_epoch_to_this",
     KEPT_INDEX: "cuaug_kept_index_to_this",
 }

@@ -11,11 +11,11 @@
 #   1 smoke        one loader with two epochs, the doctor; about a minute
 #   2 tests        the GPU's tests, where a missing GPU is a failure
 #   3 sanitizer    memcheck, racecheck and synccheck, and mistakes that they must find
-#   4 decode       decoder paths on mixed files; the decoder alone; the loader by load_hint
+#   4 decode       nvImageCodec's decoder alone, on mixed files
 #   5 kernels      the fused kernels beside a device copy; batches beside Kornia and torchvision; Python's time
 #   6 end-to-end   files to batches, beside torchvision, Kornia and DALI, each in a process of its own
 #   7 training     a ResNet-50 step from memory, from cuaug in its variants, and from DALI
-#   8 memory       a loader while GPU memory is scarce
+#   8 memory       tests that fill the GPU's memory
 #   9 ncu          the kernels under Nsight Compute
 #  10 clips        clips of videos on the GPU, on the CPU and by NVDEC, bit for bit; YUV alone; at most four minutes
 #  11 dali         files to batches, beside DALI at equal settings; at most four minutes
@@ -169,7 +169,6 @@ stage_smoke() {
 stage_tests() { # the lowest layer first
     room kernels tests/cuda/test_kernels.py tests/properties
     room decoder tests/cuda/test_decoding.py tests/cuda/test_jpeg.py tests/codec
-    ((DRY)) || SHOW=5 step "tests: full memory" 60 0 env CUAUG_FAILURES="$OUT/failures.txt" "${ALONE[@]}" tests/cuda
     room loader tests/cuda tests/loader --ignore=tests/cuda/test_{kernels,decoding,jpeg}.py
     room rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/codec --ignore=tests/loader
 }
@@ -183,9 +182,7 @@ stage_sanitizer() {
     sanitizer "racecheck finds a planted mistake" 99 racecheck "${run[@]}" 40 --mistake race
 }
 stage_decode() {
-    bench 300 gpu_decode --dry-run
-    bench 300 gpu_loader "--files 16 --batch-size 4 --batches 2 --load-hints 0.5 --threads 2 --loader-threads 2 --passes 1 \
-        --epochs 1" "${DATA[@]}"
+    bench 300 gpu_decode "--files 16 --scale 0.002 --batch-size 8 --repetitions 1 --threads 2"
 }
 stage_kernels() {
     bench 240 gpu_kernels "--images 2 --copy-bytes 1000000 --flush-bytes 1000 --repetitions 1 --warm-up 0"
@@ -205,7 +202,8 @@ stage_training() {
         "${tiny[@]}" --out "$OUT"
 }
 stage_memory() {
-    bench 240 gpu_memory "--files 16 --batch-size 4 --threads 2 --megabytes-left 64" "${DATA[@]}"
+    ((DRY)) || local TEST=("${ALONE[@]}")
+    room "full memory" tests/cuda
 }
 stage_ncu() {
     bench 300 gpu_ncu "--images 2"

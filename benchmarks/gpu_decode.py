@@ -1,34 +1,62 @@
-"""nvImageCodec's decoder paths on a GPU, swept on mixed JPEGs (mixed_files.py).
+"""nvImageCodec's decoder on a GPU: mixed JPEGs, from encoded bytes to device memory, by CPU threads.
 
-Every combination of load hint and CPU threads decodes the same batches, from encoded bytes to device memory. The
-default is measured just before and just after, as clocks drift, and the result is the ratio. The fastest combination is
-also measured without fancy upsampling.
+Real data sets mix three chroma subsamplings, gray, EXIF orientations, and 0.2 to 12 megapixels, and a GPU's decoders
+choose their path by them (docs/cuda.md). The fastest number of threads is also measured without fancy upsampling.
 
     python benchmarks/gpu_decode.py --out benchmarks/results/gpu_decode.json
-    python benchmarks/gpu_decode.py --dry-run       # fakes for CUDA and tiny sizes: figures mean nothing
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
+import io
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from mixed_files import mixed_files
+from gpu_photos import draw_photo
+from numpy.typing import NDArray
+from PIL import Image
 from report import gpu_circumstances, spread, write_json
 
 from cuaug import codec
 from cuaug.codec import DecoderPaths, EncodedImage, read_header
 
+#: Sizes of the files in turn; half of them have less than one megapixel.
+MEGAPIXELS = (0.2, 0.4, 0.2, 1.5, 0.7, 3.0, 0.2, 12.0)
+_SUBSAMPLINGS = ("4:2:0", "4:2:0", "4:2:2", "4:4:4", "gray")
+_ORIENTATIONS = (1, 1, 1, 6, 1, 8, 1)
+_BASE_SIDE = 1024
 _WARM_UP_BATCHES = 2
+
+
+def mixed_files(count: int, scale: float) -> list[bytes]:
+    """`count` encoded files; `scale` multiplies their megapixels. The seed of file i is i."""
+    base = draw_photo(0, _BASE_SIDE, _BASE_SIDE)
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda i: _encode(base, i, MEGAPIXELS[i % len(MEGAPIXELS)] * scale), range(count)))
+
+
+def _encode(base: NDArray[np.uint8], i: int, megapixels: float) -> bytes:
+    rng = np.random.default_rng(i)
+    height = max(16, round((megapixels * 1e6 * 3 / 4) ** 0.5) + int(rng.integers(-7, 8)))
+    width = max(16, round(megapixels * 1e6 / height))
+    view = np.roll(base, rng.integers(0, _BASE_SIDE, 2), axis=(0, 1))
+    image = np.asarray(Image.fromarray(view).resize((width, height), Image.Resampling.BILINEAR))
+    grain = rng.normal(0, 6, (height, width, 1)).astype(np.float32)
+    picture: Any = Image.fromarray((image + grain).clip(0, 255).astype(np.uint8))
+    subsampling, exif = _SUBSAMPLINGS[i % len(_SUBSAMPLINGS)], Image.Exif()
+    exif[0x0112] = _ORIENTATIONS[i % len(_ORIENTATIONS)]
+    encoded = io.BytesIO()
+    if subsampling == "gray":
+        picture.convert("L").save(encoded, "JPEG", quality=90, exif=exif)
+    else:
+        picture.save(encoded, "JPEG", quality=90, subsampling=subsampling, exif=exif)
+    return encoded.getvalue()
 
 
 class Batches:
@@ -48,7 +76,7 @@ class Batches:
 
     def decode(self, paths: DecoderPaths, threads: int, repetitions: int) -> dict[str, Any]:
         """Milliseconds per batch, CPU microseconds per image, and how many images the GPU failed to decode."""
-        decoder = codec.CudaDecoder(torch.cuda.current_device(), paths, threads=threads)
+        decoder = codec.NvImageCodecDecoder(torch.cuda.current_device(), paths, threads=threads)
         handle = self.stream.cuda_stream
         decoder.prime(self.batch_size, handle)
         slots = [decoder.wrap(array, handle) for array in self.memory]
@@ -86,77 +114,37 @@ class Batches:
         return ordered
 
 
-def combinations(args: argparse.Namespace) -> Iterator[tuple[DecoderPaths, int]]:
-    """Decoder paths, and numbers of CPU threads."""
-    for hint, threads in itertools.product(args.load_hints, args.threads):
-        yield DecoderPaths(load_hint=hint), threads
-
-
-def sweep(batches: Batches, args: argparse.Namespace, store: Callable[[dict[str, Any]], None]) -> None:
-    """Measures all combinations, and stores each; the fastest comes first in the end."""
-    default, default_threads = DecoderPaths(), args.threads[-1]
-
-    def measure(paths: DecoderPaths, threads: int) -> dict[str, Any]:
-        before = batches.decode(default, default_threads, args.repetitions)
-        row = batches.decode(paths, threads, args.repetitions)
-        after = batches.decode(default, default_threads, args.repetitions)
-        reference = statistics.mean(each["batch_ms"]["median"] for each in (before, after))
-        row = {"paths": asdict(paths), "threads": threads} | row
-        row["times_default"] = round(reference / row["batch_ms"]["median"], 3)
-        print(
-            f"  {row['images_per_second']:7} images/s, {row['times_default']:5.2f} times the default's, "
-            f"p95 {row['batch_ms']['p95']:.1f} ms, {row['cpu_us_per_image']:.0f} us CPU/image: "
-            f"{paths}, {threads} threads",
-            flush=True,
-        )
-        return row
-
-    rows = []
-    for paths, threads in combinations(args):
-        rows.append(measure(paths, threads))
-        store({"rows": rows})
-    rows.sort(key=lambda row: (row["cpu_fallbacks"], -row["times_default"]))
-    winner, threads = DecoderPaths(**rows[0]["paths"]), rows[0]["threads"]
-    without_fancy = measure(replace(winner, fancy_upsampling=False), threads)
-    line = f"{torch.cuda.get_device_name()!r}: {winner},  # {rows[0]['images_per_second']} images/s, "
-    line += f"{rows[0]['times_default']} times the default's, {threads} threads"
-    print(f"fastest: {line}")
-    store({"rows": rows, "without_fancy_upsampling": without_fancy, "fastest": line})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=256)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the files' megapixels")
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--repetitions", type=int, default=2, help="passes over the files")
-    parser.add_argument("--load-hints", nargs="+", type=float, default=[0.0, 0.65, 0.85, 1.0])
-    parser.add_argument("--threads", nargs="+", type=int, default=[4, 8], help="CPU threads; the last for the default")
+    parser.add_argument("--repetitions", type=int, default=6, help="passes over the files")
+    parser.add_argument("--threads", nargs="+", type=int, default=[2, 4, 8, 16], help="CPU threads")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
-    parser.add_argument("--dry-run", action="store_true", help="fakes for CUDA, tiny sizes: figures mean nothing")
     args = parser.parse_args()
-    scale, context = 1.0, contextlib.nullcontext()
-    if args.dry_run:
-        args.files, args.batch_size, args.repetitions, scale = 16, 8, 1, 0.002
-        args.load_hints, args.threads = [0.0, 1.0], [2]
-        if not torch.cuda.is_available():
-            sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-            from tests.support.fake_gpu import BANNER, install
+    result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12"])
+    batches = Batches(mixed_files(args.files, args.scale), args.batch_size)
+    result["settings"] = {key: value for key, value in vars(args).items() if key != "out"}
+    result |= {"mean_megapixels": round(batches.megapixels, 2), "rows": []}
+    print(f"{result['device']}: batches of {args.batch_size}, {batches.megapixels:.1f} megapixels on average")
 
-            print(BANNER)
-            context = install()  # type: ignore[assignment]
-    with context:
-        result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12"])
-        batches = Batches(mixed_files(args.files, scale), args.batch_size)
-        result["settings"] = {key: value for key, value in vars(args).items() if key != "out"}
-        result["mean_megapixels"] = round(batches.megapixels, 2)
-        print(f"{result['device']}: batches of {args.batch_size}, {batches.megapixels:.1f} megapixels on average")
+    def measure(threads: int, paths: DecoderPaths) -> dict[str, Any]:
+        row = {"threads": threads} | batches.decode(paths, threads, args.repetitions)
+        line = f"{row['images_per_second']} images/s, {threads} threads"
+        more = f"p95 {row['batch_ms']['p95']:.1f} ms, {row['cpu_us_per_image']:.0f} us CPU/image: {paths}"
+        print(f"  {line}, {more}", flush=True)
+        return row | {"line": line}
 
-        def store(found: dict[str, Any]) -> None:
-            result.update(found)
-            if args.out:  # after each combination, in case the run is interrupted
-                write_json(args.out, result)
-
-        sweep(batches, args, store)
+    for threads in args.threads:
+        result["rows"].append(measure(threads, DecoderPaths()))
+        if args.out:  # in case the run is interrupted
+            write_json(args.out, result)
+    best = min(result["rows"], key=lambda row: (row["cpu_fallbacks"], -row["images_per_second"]))
+    result["fastest"] = best["line"]
+    result["without_fancy_upsampling"] = measure(best["threads"], DecoderPaths(fancy_upsampling=False))
+    if args.out:
+        write_json(args.out, result)
 
 
 if __name__ == "__main__":

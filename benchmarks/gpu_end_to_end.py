@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_feeds import SIZE, Cuaug, Dali, Feed, Settings, Torchvision, add_restart_markers
+from gpu_feeds import SIZE, Cuaug, Dali, Feed, Settings, Torchvision
 from gpu_photos import origin, write_files
 from report import PYTHON, gpu_circumstances, spread, write_json
 
@@ -39,7 +39,6 @@ VARIANTS: dict[str, Callable[[Settings], Feed]] = {
     "torchvision": partial(Torchvision, kornia=False),
     "torchvision and Kornia": partial(Torchvision, kornia=True),
     **{f"DALI, {load}": partial(Dali, hw_decoder_load=load, region=False) for load in LOADS},
-    "cuaug with restart markers": partial(Cuaug, index_bytes=0),
     **{f"DALI by regions, {load}": partial(Dali, hw_decoder_load=load, region=True) for load in LOADS},
 }
 #: By the start of a variant's name: the modules that it needs.
@@ -86,8 +85,7 @@ def measure(variant: str, settings: Settings, epochs: int) -> dict[str, Any]:
         results.append(epoch_of(feed, settings.batch_size))
     if isinstance(feed, Cuaug):
         stats = feed.loader.stats()
-        split = {"load_hint": stats.setup.load_hint, "decode_threads": stats.setup.decode_threads}
-        result = split | {"decoded_by": stats.decoded_by}
+        result = {"decoded_by": stats.decoded_by}
     feed.close()
     rates = {"first_epoch": round(first), "images_per_second": spread([rate for rate, _ in results])}
     return rates | {"cpu_us_per_image": spread([cpu for _, cpu in results])} | result
@@ -143,8 +141,6 @@ def main() -> None:
     args = parser.parse_args()
     paths = write_files(args.data, args.files, args.height, args.width)
     if args.variant:
-        if "restart markers" in args.variant:
-            paths = add_restart_markers(paths, Path(paths[0]).parent.with_name(f"marked-{Path(paths[0]).parent.name}"))
         settings = Settings(paths * args.passes, args.batch_size, args.threads, bool(args.fancy_upsampling))
         print(RESULT + json.dumps(measure(args.variant, settings, args.epochs)))
         return

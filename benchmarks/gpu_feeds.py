@@ -10,17 +10,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec.jpegtran import restart_interval
 
-__all__ = ["MEAN", "SIZE", "STD", "Cuaug", "Dali", "Feed", "Settings", "Torchvision", "add_restart_markers"]
+__all__ = ["MEAN", "SIZE", "STD", "Cuaug", "Dali", "Feed", "Settings", "Torchvision"]
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIZE = 224
@@ -62,7 +59,7 @@ class Cuaug:
             last_batch="drop",
             dtype=torch.float16,
             prefetch=3,
-            cache=None if device_bytes is None else cuaug.EncodedCache(device_bytes, on_device=True),
+            cache=None if device_bytes is None else cuaug.EncodedCache(device_bytes),
         )
 
     def epoch(self) -> Iterator[torch.Tensor]:
@@ -192,17 +189,3 @@ class Torchvision:
 
     def close(self) -> None:
         self.pool.shutdown()
-
-
-def add_restart_markers(paths: list[str], folder: Path) -> list[str]:
-    """The photos with restart markers as from `cuaug prepare`, but by Pillow, as jpegtran may be missing.
-
-    Pillow encodes the pixels again with the same quality: nearly the same images, in files of the same size.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    targets = [folder / Path(path).name for path in paths]
-    for path, target in zip(paths, targets, strict=True):
-        if not target.exists():
-            image: Any = Image.open(path)
-            image.save(target, quality="keep", optimize=True, restart_marker_blocks=restart_interval(image))
-    return [str(target) for target in targets]

@@ -238,12 +238,12 @@ class Benchmark:
         """The kernels and the upload of a case."""
         batches = [batch for batch, _ in self._batches(case)]
         images, clock = self._photos.count_in(case), self._clock
-        plans = [batch.plan for batch in batches]
+        launches = [batch.prepared for batch in batches]
         row: dict[str, Any] = {
             "buffers": len(batches),
             "entry_points_apart": case.pixels,
             "megabytes": {
-                name: round(sum(getattr(plan, f"{name}_bytes") for plan in plans) / len(plans) / 1e6, 2)
+                name: round(sum(getattr(launch, f"{name}_bytes") for launch in launches) / len(launches) / 1e6, 2)
                 for name in ("upload", "sample", "target", "lookup")
             },
         }
@@ -279,7 +279,7 @@ class Benchmark:
         """nvImageCodec's engine, with and without fancy upsampling."""
         batches = Batches(self._photos.files[case.size], self._photos.count_in(case))
         for fancy in (True, False):
-            paths = DecoderPaths(load_hint=1.0, fancy_upsampling=fancy)
+            paths = DecoderPaths(fancy_upsampling=fancy)
             row = batches.decode(paths, threads, repetitions=3)
             name = case.name + ("" if fancy else "_plain")
             self._cases[f"engine {name}"] = row

@@ -30,8 +30,6 @@ OPTIONAL = {
     "lmdb": "in tests",
     "h5py": "in tests",
     "pycocotools": "in tests",
-    "fsspec": "in tests",
-    "aiohttp": "in tests",
     "sklearn": "as a source of photos, so benchmarks draw their images",
     "pytest_timeout": "so a hanging test takes its step's time",
     "xdist": "so tests run one after the other",

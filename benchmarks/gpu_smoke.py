@@ -17,6 +17,26 @@ from report import gpu_circumstances, write_json
 import cuaug
 from cuaug import transforms as T
 
+#: Chains whose results on both devices have the same bits.
+EXACT = {
+    "evaluation": T.Compose([T.Resize(256), T.CenterCrop(224), T.Normalize(0.5, 0.2)], pillow=13),
+    "training": T.Compose([T.RandomResizedCrop(224, interpolation="bicubic"), T.Normalize(0.5, 0.2)], pillow=13),
+    "patches": T.Compose(
+        [T.ResizeToMultiple(28, 56 * 56, 448 * 448), T.Normalize(0.5, 0.2), T.Patches(14, merge=2, temporal=2)],
+        pillow=13,
+    ),
+}
+
+
+def has_same_bits(paths: list[str], chain: T.Compose) -> bool:
+    """Whether the GPU gives a batch every bit of the CPU's, and so of Pillow's."""
+    batches = []
+    for device in ("cuda", "cpu"):
+        torch.manual_seed(0)
+        batch = cuaug.decode(paths, chain, device=device)
+        batches.append((batch[0] if isinstance(batch, tuple) else batch).cpu())
+    return torch.equal(*batches)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,6 +71,8 @@ def main() -> None:
     stats = loader.stats()
     loader.close()
     result |= {"photos": origin(), "files": len(paths), "batch_size": args.batch_size, "threads": args.threads}
+    result["same_bits_as_cpu"] = {name: has_same_bits(paths[:64], chain) for name, chain in EXACT.items()}
+    print(f"same bits as on the CPU: {result['same_bits_as_cpu']}")
     result |= {"epochs": epochs, "decoded_by": stats.decoded_by, "seconds": round(time.perf_counter() - start, 2)}
     print(stats)
     for name, epoch in zip(("first", "second"), epochs, strict=True):

@@ -66,16 +66,7 @@ def batches(result: dict[str, Any]) -> Iterator[Row]:
 
 
 def decode(result: dict[str, Any]) -> Iterator[Row]:
-    default = next(row for row in result["rows"] if row["paths"]["load_hint"] == 1)
-    yield Row("decoder on mixed files", f"{default['images_per_second']} images/s with load_hint 1")
     yield Row("decoder on mixed files, fastest", result["fastest"])
-
-
-def loader(result: dict[str, Any]) -> Iterator[Row]:
-    best = max(result["decoder"], key=lambda row: row["images_per_second"])
-    yield Row("decoder alone", f"{best['images_per_second']} images/s ({split(best, 'threads')})")
-    best = max(result["loader"], key=lambda row: row["images_per_second"]["median"])
-    yield Row("loader, best split", f"{rate(best)} ({split(best, 'decode_threads')})")
 
 
 def end_to_end(result: dict[str, Any]) -> Iterator[Row]:
@@ -109,17 +100,6 @@ def training(result: dict[str, Any]) -> Iterator[Row]:
         if name == "cuaug, CUDA":
             goal, met = "slowed by at most 2 %", row["slower_percent"]["median"] <= 2
         yield Row(f"ResNet-50 step, {name}", f"{times}, slowed by {spread(row['slower_percent'])} %", goal, met)
-
-
-def memory(result: dict[str, Any]) -> Iterator[Row]:
-    for name, row in result["cases"].items():
-        if "error" in row:
-            yield Row(f"loader, {name}", row["error"].splitlines()[0][:100])
-            continue
-        goal, met = ("none by the CPU", row["cpu_fallback"] == 0) if name == "cache full" else ("", True)
-        count = sum(row["decoded_by"].values())
-        figure = f"{row['images_per_second']} images/s, {row['cpu_fallback']} of {count} decoded by the CPU"
-        yield Row(f"loader, {name}", figure, goal, met)
 
 
 def ncu(result: dict[str, Any]) -> Iterator[Row]:
@@ -186,19 +166,13 @@ READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
     "gpu_kernels": [kernels],
     "batch_augmentation": [batches, left_out],
     "gpu_decode": [decode],
-    "gpu_loader": [loader],
     "gpu_end_to_end": [end_to_end],
     "training_step_cuda": [training],
-    "gpu_memory": [memory],
     "gpu_ncu": [ncu],
     "gpu_clips": [clips],
     "gpu_dali": [dali],
     "gpu_jpeg": [jpeg],
 }
-
-
-def split(row: dict[str, Any], threads: str) -> str:
-    return f"load_hint {row['load_hint']:g}, {row[threads]} threads"
 
 
 def rate(row: dict[str, Any]) -> str:

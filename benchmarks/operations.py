@@ -9,10 +9,6 @@ Albumentations is timed as it is called, random parameters included. cuaug is ti
 program (`run`), and with the sample's share of planning a batch of 256 (`with plan`). The ratio compares Albumentations
 to the latter. Contenders take turns; printed are medians in milliseconds and the range of the ratio.
 
-A last table has the cost of each point operation with each instruction set, in nanoseconds per pixel: a program with
-four of them less a program without, divided by four; and the cost of computing a look-up table. The costs in
-kernels/ops.def come from it.
-
     python benchmarks/operations.py --out benchmarks/results/operations.json
 """
 
@@ -34,9 +30,8 @@ from report import circumstances, spread, write_json
 from skimage.data import astronaut
 
 from cuaug import transforms as T
-from cuaug._runtime.native import BEST_ISA, ISAS
-from cuaug.devices import CpuExecutor, fuse_luts
-from cuaug.plan import Layout, Plan, operations
+from cuaug.devices import CpuExecutor
+from cuaug.plan import Layout, Plan
 from cuaug.sampling.rng import SampleRNG
 
 BATCH, TURN_SECONDS = 256, 0.01
@@ -128,7 +123,7 @@ def planned(transform: T.Transform, batch: int, height: int, width: int) -> CpuE
     layout = Layout.CHW if isinstance(transform, T.Compose) else Layout.HWC
     plan = Plan([height] * batch, [width] * batch)
     transform.plan(plan, SampleRNG(0, 0, np.arange(batch)))
-    return CpuExecutor(fuse_luts(plan.compile(layout=layout)))
+    return CpuExecutor(plan.compile(layout=layout))
 
 
 def seconds(call: Callable[[], object], count: int) -> float:
@@ -198,55 +193,6 @@ def print_table(result: dict[str, Any]) -> None:
     print(f"at least 1.5 times as fast: {fast} of {len(result)}; as fast: {as_fast}")
 
 
-def point_operations() -> dict[str, Callable[[int], np.ndarray]]:
-    """Name -> a function that makes rows of the operation for n samples of uint8 levels."""
-    white = 255.0
-    return {
-        "SCALE": lambda n: operations.brightness(n, white, 1.3),
-        "MATRIX": lambda n: operations.saturation(n, white, 1.3),
-        "LUT": lambda n: operations.look_up(n, white, 0),
-        "HUE": lambda n: operations.hue(n, white, 0.1),
-        "POSTERIZE": lambda n: operations.posterize(n, white, 4),
-        "SOLARIZE": lambda n: operations.solarize(n, white, 128.0),
-        "GAMMA": lambda n: operations.gamma(n, white, 1.1),
-        "ERASE": lambda n: operations.erase(n, (100, 100, 300, 300), 0.0),
-        "NOISE": lambda n: operations.noise(n, white, np.zeros((n, 2), np.uint32), 0.0, 25.0),
-    }
-
-
-def run_repeated(make: Callable[[int], np.ndarray], count: int, image: np.ndarray, isa: str) -> Callable[[], object]:
-    """A call that runs one operation `count` times; to planes, because packed uint8 would use look-up tables."""
-    plan = Plan([image.shape[0]], [image.shape[1]])
-    for _ in range(count):
-        plan.append(make(1))
-    executor, target = CpuExecutor(plan.compile(layout=Layout.CHW), isa=isa), np.empty_like(image)
-    return lambda: executor.run(0, image, target.ctypes.data)
-
-
-def operation_costs(image: np.ndarray, repetitions: int) -> dict[str, Any]:
-    """Nanoseconds per pixel of each operation, and microseconds to compute a table of 3 x 256 levels."""
-    pairs = {
-        (isa, name): [calibrate(run_repeated(make, count, image, isa)) for count in (0, 4)]
-        for isa, number in ISAS.items()
-        if number <= BEST_ISA
-        for name, make in point_operations().items()
-    }
-    gammas = Plan([512] * BATCH, [512] * BATCH)
-    gammas.append(operations.gamma(BATCH, 255.0, np.linspace(0.5, 2.0, BATCH)))
-    compiled = gammas.compile()
-    costs: dict[tuple[str, str], list[float]] = {key: [] for key in pairs}
-    table = []
-    for _ in range(repetitions):
-        for key, (without, with_four) in pairs.items():
-            more = seconds(*with_four) - seconds(*without)
-            costs[key].append(more / 4 * 1e9 / (image.shape[0] * image.shape[1]))
-        table.append(seconds(lambda: fuse_luts(compiled), 1) / BATCH * 1e6)
-    by_isa: dict[str, dict[str, Any]] = {}
-    for (isa, name), values in costs.items():
-        by_isa.setdefault(isa, {})[name] = spread(values)
-    return {"nanoseconds_a_pixel": by_isa, "table_microseconds": spread(table)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=9)
@@ -262,11 +208,6 @@ def main() -> None:
         chosen = {name: pair for name, pair in pairs.items() if arguments.only in name}
         result[key] = compare(chosen, image, arguments.repetitions)
         print_table(result[key])
-    result |= operation_costs(image, arguments.repetitions)
-    for isa, costs in result["nanoseconds_a_pixel"].items():
-        for name, cost in costs.items():
-            print(f"{name + ', ' + isa:36}{cost['median']:8.2f} ns per pixel   {cost['min']:.2f} - {cost['max']:.2f}")
-    print(f"{'computing a table':36}{result['table_microseconds']['median']:8.1f} us")
     if arguments.out:
         write_json(arguments.out, result)
 

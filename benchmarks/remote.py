@@ -119,7 +119,7 @@ def main() -> None:
         try:
             time.sleep(1)
             endpoint = f"http://127.0.0.1:{port}"
-            options = {"key": "a", "secret": "b", "endpoint_url": endpoint}
+            options = {"access_key_id": "a", "secret_access_key": "b", "endpoint": endpoint, "region": "us-east-1"}
             local = TarShards(folder)
             remote = TarShards("s3://bucket/train-{0..3}.tar", remote=RemoteOptions(storage_options=options))
             orders = {"file order": {}, "windows": {"sampler": cuaug.ShardSampler(local.shard_sizes, 500)}}

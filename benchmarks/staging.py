@@ -39,7 +39,7 @@ import cuaug
 from cuaug import transforms as T
 from cuaug._runtime.native import library
 from cuaug.devices.cuda import CudaExecutor
-from cuaug.pipeline import job
+from cuaug.pipeline import part
 from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
 from cuaug.pipeline.cuda.staging import StagedBatch
 from cuaug.pipeline.native_work import FileReads
@@ -64,8 +64,8 @@ FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
     ("read", (Reader, "fetch")),
     ("read", (FileReads, "__init__")),
     ("parse", (FileReads, "finish")),
-    ("parse", (Reader, "common_jpegs")),
-    ("plan", (job, "plan_samples")),
+    ("parse", (Reader, "add_jpegs")),
+    ("plan", (part, "plan_samples")),
     ("stage", (StagedBatch, "__init__")),
     ("stage", (StagedBatch, "finish_kernel_staging")),
     ("decode", (BatchDecoding, "launch_kernels")),
@@ -88,13 +88,15 @@ class InlinePool:
     def __init__(self) -> None:
         self._native = library.cuaug_pool_new()
 
-    def submit(self, task: Callable[[], None], priority: int = 0, native: NativeWork | None = None) -> None:
+    def submit(
+        self, task: Callable[[], None], priority: int = 0, native: NativeWork | None = None, *, not_before: int = 0
+    ) -> None:
         if native is not None:
             self.run_native(native)
         task()
 
     def run_native(self, native: NativeWork) -> None:
-        library.cuaug_pool_add(self._native, 0, 0, native.kind, ctypes.byref(native.table), native.items)
+        library.cuaug_pool_add(self._native, 0, 0, native.kind, ctypes.byref(native.table), native.items, 0)
         library.cuaug_pool_next(self._native, 0)
 
     def track(self, *arguments: Any) -> None: ...
@@ -103,6 +105,8 @@ class InlinePool:
         return []
 
     def check(self) -> None: ...
+
+    def hurry(self) -> None: ...
 
     def close(self) -> None: ...
 

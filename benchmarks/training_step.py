@@ -131,7 +131,7 @@ class CuaugInGpuMemory(CuaugOnGpu):
     """Its JPEGs are in the GPU's memory, encoded, before the first step."""
 
     def __init__(self, task: Task) -> None:
-        super().__init__(task, cache=cuaug.EncodedCache(8 << 30, on_device=True))
+        super().__init__(task, cache=cuaug.EncodedCache(8 << 30))
         for _ in self.epoch():
             pass
 

@@ -5,8 +5,7 @@ A clip has 16 frames, at stride 4 or 1; RandomResizedCrop(112), flip and normali
 in the middle of each video ("uniform"). Each has two threads or two worker processes.
 
 Each contender runs in a process of its own, which waits while the others take their turns. A turn is one epoch, after
-an untimed one. CPU time includes worker processes; other programs disturb it less than the clock. The stages of cuaug's
-clips are timed apart, on one thread (video_stages.py).
+an untimed one. CPU time includes worker processes; other programs disturb it less than the clock.
 
     python benchmarks/video.py --out benchmarks/results/video.json
 """
@@ -26,13 +25,11 @@ import torch
 from peers.clips import CLIP_CONTENDERS, ClipContender, ClipTask
 from report import circumstances, processor_seconds, spread, write_json
 from synthetic_videos import FRAMES, write_videos
-from video_stages import stages
 
 #: height, width, bits per second, clips of a turn
 SIZES = {"340x256": (256, 340, 400_000, 48), "1280x720": (720, 1280, 2_000_000, 24)}
 KEY_DISTANCES = (32, 250)
 SAMPLINGS = {"random, stride 4": (4, False), "random, stride 1": (1, False), "uniform, stride 4": (4, True)}
-STAGES_OF = "random, stride 4"  # whose stages are timed
 OWN = "cuaug"
 
 
@@ -174,18 +171,13 @@ def main() -> None:
         raise SystemExit("PyAV is missing: pip install 'cuaug[video]'")
     result = circumstances(["torch", *(CLIP_CONTENDERS[name].package for name in names)])
     result["settings"] = {"frames": 16, "size": 112, "workers": 2, "videos": args.videos, "share": args.share}
-    result["left_out"], result["cases"], result["stages"] = left_out, {}, {}
+    result["left_out"], result["cases"] = left_out, {}
     processes = {name: Process(name) for name in names}
     try:
         for case in (Case(s, k, p) for s in args.sizes for k in KEY_DISTANCES for p in SAMPLINGS):
             found = measure(case.task(args.data, args.videos, args.share), processes, args.repetitions)
             result["cases"][str(case)] = found
             print(case)
-            if case.sampling == STAGES_OF:
-                task = case.task(args.data, args.videos, args.share / 2)
-                parts = stages(task.clips, task.frames, task.stride)
-                result["stages"][f"{case.size}, key frames every {case.key_distance}"] = parts
-                print("  CPU ms/clip by stage:", ", ".join(f"{name} {value:.2f}" for name, value in parts.items()))
             for name, row in found.items():
                 line = f"  {name:11}{row['clips_per_second']['median']:8.2f} clips/s"
                 line += f"{row['cpu_milliseconds_per_clip']['median']:9.1f} CPU ms/clip"

@@ -13,6 +13,7 @@ loader.py      `Loader`: image files in, augmented batches out
 batch.py       `Batch`: the images and labels of a step, and which samples they are
 decoding.py    `decode`: encoded images in, tensors out, without a loader
 ray.py         `Augment`: images in columns of batches, decoded and augmented
+transformers.py  chains that equal the image processors of Hugging Face Transformers
 drawing.py     `show`: a batch as a grid of pictures, with its boxes, masks, keypoints and labels
 errors.py      the exceptions cuaug raises on purpose, which derive from `CuaugError`, and its warnings
 transforms/    transform classes
@@ -52,21 +53,31 @@ from cuaug.errors import (
 )
 
 if TYPE_CHECKING:
-    from cuaug import cache, functional, ops, ray, sources, transforms
+    from cuaug import cache, functional, ops, ray, sources, transformers, transforms
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
     from cuaug.codec.decode_options import DecodeOptions
-    from cuaug.commands import prepare
     from cuaug.decoding import decode
     from cuaug.drawing import show
     from cuaug.loader import Loader
     from cuaug.ops import choice, normal, op, uniform
-    from cuaug.sampling import RepeatedSampler, ShardSampler, WeightedSampler
+    from cuaug.sampling import (
+        BucketSampler,
+        RepeatedSampler,
+        ShardSampler,
+        SizedBatch,
+        TokenBudgetSampler,
+        WeightedSampler,
+        make_buckets,
+    )
+    from cuaug.transforms.parameters import BUCKET
 
 __version__ = "0.1.0"
 __all__ = [
+    "BUCKET",
     "ArgumentError",
     "Batch",
+    "BucketSampler",
     "ChainWarning",
     "CuaugError",
     "DecodeError",
@@ -81,7 +92,9 @@ __all__ = [
     "RankError",
     "RepeatedSampler",
     "ShardSampler",
+    "SizedBatch",
     "SourceError",
+    "TokenBudgetSampler",
     "TransformError",
     "WeightedSampler",
     "cache",
@@ -89,13 +102,14 @@ __all__ = [
     "collate",
     "decode",
     "functional",
+    "make_buckets",
     "normal",
     "op",
     "ops",
-    "prepare",
     "ray",
     "show",
     "sources",
+    "transformers",
     "transforms",
     "uniform",
 ]
@@ -104,23 +118,28 @@ _MODULES = {
     "cache": "cuaug.cache",
     "functional": "cuaug.functional",
     "ops": "cuaug.ops",
-    "prepare": "cuaug.commands.prepare",
     "ray": "cuaug.ray",
     "sources": "cuaug.sources",
+    "transformers": "cuaug.transformers",
     "transforms": "cuaug.transforms",
 }
 _MODULE_OF = {
+    "BUCKET": "cuaug.transforms.parameters",
     "Batch": "cuaug.batch",
+    "BucketSampler": "cuaug.sampling",
     "DecodeOptions": "cuaug.codec.decode_options",
     "DecodedCache": "cuaug.cache",
     "EncodedCache": "cuaug.cache",
     "Loader": "cuaug.loader",
     "RepeatedSampler": "cuaug.sampling",
     "ShardSampler": "cuaug.sampling",
+    "SizedBatch": "cuaug.sampling",
+    "TokenBudgetSampler": "cuaug.sampling",
     "WeightedSampler": "cuaug.sampling",
     "choice": "cuaug.ops",
     "collate": "cuaug.batch",
     "decode": "cuaug.decoding",
+    "make_buckets": "cuaug.sampling",
     "normal": "cuaug.ops",
     "op": "cuaug.ops",
     "show": "cuaug.drawing",
@@ -134,9 +153,18 @@ if not TYPE_CHECKING:  # type checkers shall refuse unknown names
         if name in _MODULES:
             return importlib.import_module(_MODULES[name])
         if name not in _MODULE_OF:
-            raise AttributeError(f"module 'cuaug' has no attribute {name!r}")
+            raise _missing(name)
         globals()[name] = value = getattr(importlib.import_module(_MODULE_OF[name]), name)
         return value
+
+
+def _missing(name: str) -> AttributeError:
+    """The error for a name that is not here, but may be in a sub-package, or be another library's."""
+    from cuaug._runtime.migration_hints import PACKAGE, missing_name
+
+    inner = () if name.startswith("_") else ("transforms", "functional", "sources")
+    owner = next((package for package in inner if name in importlib.import_module(f"cuaug.{package}").__all__), None)
+    return missing_name("cuaug", name, {name: f"cuaug.{owner}.{name}"} if owner else PACKAGE)
 
 
 def __dir__() -> list[str]:

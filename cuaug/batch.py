@@ -17,11 +17,11 @@ from cuaug.targets.collate import collate, empty_labels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Batch", "ClipFrames", "collate", "each_tensor", "empty_labels"]
+__all__ = ["Batch", "ClipFrames", "Packing", "collate", "each_tensor", "empty_labels"]
 
 _MISSING: Any = object()
 # Attributes of a batch besides its images and labels. `digest` and `paths` are computed on first use.
-_FIELDS = ("indices", "valid", "epoch", "params", "digest", "paths", "normalization", "clips")
+_FIELDS = ("indices", "valid", "epoch", "params", "digest", "paths", "normalization", "clips", "packing")
 
 
 class ClipFrames(NamedTuple):
@@ -46,12 +46,48 @@ class ClipFrames(NamedTuple):
         return cls(*(torch.stack(column)[:count] for column in zip(*given, strict=True)))
 
 
+class Packing(NamedTuple):
+    """Where N images of any size lie in a batch's one tensor. A Loader puts its tensors on the images' device.
+
+    Attributes:
+        sizes: (N, 2) int64, heights and widths in pixels.
+        grid_thw: (N, 3) int64, patches of each image in time, down and across; None for whole images.
+        cu_seqlens: (N + 1,) int32: image i has the rows from cu_seqlens[i] to cu_seqlens[i + 1]; None if it is padded.
+        mask: (N, most patches), or (N, H, W) of whole images: False for padding; None without padding.
+        merge: patches per side of a block whose patches follow each other.
+    """
+
+    sizes: torch.Tensor
+    grid_thw: torch.Tensor | None = None
+    cu_seqlens: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+    merge: int = 1
+
+    def positions(self) -> torch.Tensor:
+        """(total, 3) int64: time, row and column of each patch in its image's grid, in the batch's order.
+
+        Raises:
+            ArgumentError: the batch has whole images.
+        """
+        if self.grid_thw is None:
+            raise ArgumentError("packing has the sizes of whole images: only patches have positions in a grid")
+        found = [torch.zeros(0, 3, dtype=torch.int64, device=self.grid_thw.device)]
+        for grid in self.grid_thw.tolist():
+            axes = [torch.arange(side, device=self.grid_thw.device) for side in grid]
+            blocks = [side // self.merge for side in grid[1:]]
+            places = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+            places = places.view(-1, blocks[0], self.merge, blocks[1], self.merge, 3).transpose(2, 3)
+            found.append(places.reshape(-1, 3))
+        return torch.cat(found)
+
+
 class Batch(tuple[torch.Tensor, Any]):
     """One batch, which unpacks as `images, labels`.
 
     Attributes:
         images: (N, C, H, W) on the loader's device. With V views (N, V, C, H, W); with views of several sizes a tuple
-            of one such tensor per size. With `stack=False` a list of N images (C, H, W).
+            of one such tensor per size. With `stack=False` a list of N images (C, H, W). `T.Patches` makes other
+            shapes.
         labels: the labels merged by `collate`, usually a tensor (N, ...), on the loader's `labels_device`.
         indices: (N,) int64 on the CPU, the samples' indices in the source.
         valid: (N,) bool on the CPU. False for padding (`last_batch="pad"`) and for replacements of damaged samples
@@ -62,6 +98,7 @@ class Batch(tuple[torch.Tensor, Any]):
             every machine, for the same data, and costs a few milliseconds.
         normalization: (mean, std) of the chain's last Normalize, which `show` undoes; None if there is none.
         clips: the `ClipFrames` of video clips; None for images.
+        packing: the `Packing` of images that `T.Patches` or `T.PadToLargest` has put into one tensor; None for others.
         params: a function that returns the applied transforms and parameters of each sample, as in `Compose.trace`;
             empty lists on copies.
 
@@ -83,6 +120,7 @@ class Batch(tuple[torch.Tensor, Any]):
         params: Callable[[], list[list[dict[str, Any]]]]
         normalization: tuple[Sequence[float], Sequence[float]] | None
         clips: ClipFrames | None
+        packing: Packing | None
     else:
         images = property(itemgetter(0))
         labels = property(itemgetter(1))
@@ -99,6 +137,10 @@ class Batch(tuple[torch.Tensor, Any]):
                 )
             raise AttributeError(f"Batch has no attribute {name!r}")
 
+    def __dir__(self) -> list[str]:
+        """All attributes, also those that are computed on first use: editors and notebooks complete their names."""
+        return [*super().__dir__(), *(name for name in ("digest", "paths") if f"_{name}" in self.__dict__)]
+
     def __new__(
         cls,
         images: Any,
@@ -112,6 +154,7 @@ class Batch(tuple[torch.Tensor, Any]):
         paths: Sequence[str | None] | Callable[[], list[str | None]] | None = None,
         normalization: tuple[Sequence[float], Sequence[float]] | None = None,
         clips: ClipFrames | None = None,
+        packing: Packing | None = None,
     ) -> Batch:
         if labels is _MISSING:  # one argument, as for tuple: trainers rebuild batches by `type(batch)(elements)`
             if isinstance(images, torch.Tensor):
@@ -124,6 +167,7 @@ class Batch(tuple[torch.Tensor, Any]):
         batch.params = params or (lambda: [[] for _ in rows])
         batch.normalization = normalization
         batch.clips = clips
+        batch.packing = packing
         return batch
 
     def _fields_given(self) -> dict[str, Any]:
@@ -145,7 +189,7 @@ class Batch(tuple[torch.Tensor, Any]):
         Lightning and Accelerate call this.
         """
         fields = {"images": self.images, "labels": self.labels, **self._fields_given()}
-        moved = ("images", "labels", "indices", "valid")
+        moved = ("images", "labels", "indices", "valid", "packing")
         return self._replace(
             **{name: _to_device(fields[name], device, non_blocking) for name in moved if name in fields}
         )
@@ -239,17 +283,25 @@ class _Rest:
 def _flatten(batch: Batch) -> tuple[list[Any], _Rest]:
     fields = batch._fields_given()
     tensors = [fields.pop(name, None) for name in ("indices", "valid")]
-    return [*batch, *tensors], _Rest(fields)
+    packed = [value for value in fields.get("packing") or () if isinstance(value, torch.Tensor)]
+    return [*batch, *tensors, *packed], _Rest(fields)
 
 
 def _unflatten(parts: Any, rest: Any) -> Batch:
-    images, labels, indices, valid = parts
-    return Batch(images, labels, indices=indices, valid=valid, **rest.fields)
+    images, labels, indices, valid, *packed = parts
+    fields = dict(rest.fields)
+    if packed:
+        values = iter(packed)
+        given = fields["packing"]
+        fields["packing"] = Packing(*(next(values) if isinstance(v, torch.Tensor) else v for v in given))
+    return Batch(images, labels, indices=indices, valid=valid, **fields)
 
 
 def _collate_batches(batches: list[Batch], *, collate_fn_map: Any = None) -> Batch:
     """torch's `default_collate` of several batches: all tensors get an axis in front."""
     fields = [batch._fields_given() for batch in batches]
+    if any("packing" in field for field in fields):
+        raise ArgumentError("batches of T.Patches or T.PadToLargest do not collate: each has its own sizes")
     merged: dict[str, Any] = {
         name: torch_collate([field[name] for field in fields], collate_fn_map=collate_fn_map)
         for name in ("indices", "valid")

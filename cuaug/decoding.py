@@ -16,16 +16,18 @@ from numpy.typing import NDArray
 from cuaug._runtime.arguments import thread_count
 from cuaug._runtime.fork import renew_after_fork
 from cuaug._runtime.limits import check_bytes
+from cuaug._runtime.migration_hints import suggest_arguments
 from cuaug.codec import MessageLog, read_header, thread_decoder
 from cuaug.codec.decode_options import DecodeOptions, open_options
 from cuaug.errors import ArgumentError, DecodeError, SourceError, TransformError
 from cuaug.images.image_types import tensor_fault
+from cuaug.pipeline.iteration import OnError
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.resolve_device import resolve_device
-from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
+from cuaug.pipeline.shared import BlackLast, black_image, call_config, is_plain, makes_one_size, shared_pipeline
 from cuaug.plan import Layout, Plan, Where
 from cuaug.remote.urls import is_url
-from cuaug.sampling import Epoch, RankSlice
+from cuaug.sampling import RankSlice
 from cuaug.sampling.rng import SampleRNG
 from cuaug.sources.file_bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.transforms import Compose, Transform
@@ -64,6 +66,7 @@ def decode(
     mode: Mode = "RGB",
     threads: int | None = None,
     decode: DecodeOptions | None = None,
+    errors: list[DecodeError] | None = None,
 ) -> list[torch.Tensor]: ...
 
 
@@ -77,9 +80,11 @@ def decode(
     mode: Mode = "RGB",
     threads: int | None = None,
     decode: DecodeOptions | None = None,
-) -> Any: ...
+    errors: list[DecodeError] | None = None,
+) -> torch.Tensor: ...  # as nearly always; see `Batch.images`
 
 
+@suggest_arguments({})
 def decode(
     paths_or_bytes: Any,
     transforms: Chain | None = None,
@@ -89,6 +94,7 @@ def decode(
     mode: Mode = "RGB",
     threads: int | None = None,
     decode: DecodeOptions | None = None,
+    errors: list[DecodeError] | None = None,
 ) -> Any:
     """Decode images, and transform them if asked to.
 
@@ -109,22 +115,28 @@ def decode(
         mode: "RGB", "L", "RGBA" or "unchanged", as in `DecodeOptions`. Others than "RGB" decode the whole image.
         threads: threads that read and decode; None: one per CPU of this process. They live until the process ends.
         decode: `cuaug.DecodeOptions`. `index_bytes` does not apply.
+        errors: a list that receives a `DecodeError` for each damaged image of a list, whose `index` is its position.
+            The result has the other images, in order: none if all are damaged. None: the first error is raised.
 
     Returns:
         One image: a tensor (3, H, W), uint8 or the chain's dtype; (C, H, W) in other modes. A list: a list of such
-        tensors; one tensor (N, C, H, W) with a chain that makes one size of images of any size.
+        tensors; one tensor (N, C, H, W) with a chain that makes one size of images of any size. With `T.Patches` or
+        `T.PadToLargest`: a pair (tensor, `cuaug.batch.Packing`).
 
     Raises:
-        DecodeError: an image cannot be read or decoded. `index` is its position in the list, `path` its path.
+        DecodeError: an image cannot be read or decoded, and `errors` is None. `index` is its position in the list,
+            `path` its path.
         TransformError: a region reaches outside its image, or the chain does not fit an image.
         ArgumentError, DeviceError: an argument is invalid.
     """
     is_one = not isinstance(paths_or_bytes, (list, tuple))
-    inputs = _Inputs([paths_or_bytes] if is_one else paths_or_bytes)
     options = _with_mode(open_options(decode), mode)
-    threads = thread_count("threads", threads)
+    inputs = _Inputs([paths_or_bytes] if is_one else paths_or_bytes, options.mode)
+    threads = thread_count(threads)
     chosen = _device(device, os.environ.get("CUAUG_DEVICE"))
-    regions = None if region is None else _Regions(region, len(inputs), is_one)
+    regions = None if region is None else _Regions(region, len(inputs) - 1, is_one)
+    if errors is not None and is_one:
+        raise ArgumentError("errors is for a list of images; the error of one image is raised")
     if is_one and transforms is None and chosen.type == "cpu" and options.mode == "RGB":
         return _decode_here(inputs.read(0)[0], regions, options)
 
@@ -134,36 +146,41 @@ def decode(
     whole = chain if regions is None else Compose([regions, chain])
     # The memory format of decoders, which takes a copy less.
     layout = Layout.HWC if transforms is None else Layout.CHW
-    config = call_config(inputs, whole, options, chosen, stack=stack, layout=layout)
+    stack |= chain.packing is not None
+    on_error: OnError = "raise" if errors is None else "skip"
+    config = call_config(inputs, whole, options, chosen, stack=stack, layout=layout, on_error=on_error)
     pipeline = shared_pipeline(chosen, threads, options).with_config(config)
-    images = _run(
-        pipeline, Epoch(epoch, seed, np.arange(len(inputs))), is_one, apart=not stack and options.mode == "unchanged"
-    )
-    if not is_one:
+    order = BlackLast(epoch, seed, np.arange(len(inputs)))
+    images = _run(pipeline, order, is_one, errors, apart=not stack and options.mode == "unchanged")
+    if not is_one or chain.packing is not None:
         return images
     return tuple(views[0] for views in images) if isinstance(images, tuple) else images[0]
 
 
-def _run(pipeline: Pipeline, epoch: Epoch, is_one: bool, *, apart: bool) -> Any:
+def _run(pipeline: Pipeline, order: BlackLast, is_one: bool, errors: list[DecodeError] | None, *, apart: bool) -> Any:
     """The images of a batch, or with `apart` of batches of one, whose channels may differ."""
-    batches = np.arange(len(epoch)).reshape(-1, 1 if apart else len(epoch))
+    count = len(order) - 1  # all but the black image
+    batches = np.arange(count).reshape(-1, 1 if apart else count)
     jobs = [
-        pipeline.start(epoch, RankSlice(batch, np.ones(len(batch), dtype=bool), len(batch), len(epoch)))
-        for batch in batches
+        pipeline.start(order, RankSlice(batch, np.ones(len(batch), dtype=bool), len(batch), count)) for batch in batches
     ]
     images: list[Any] = []
     try:
         for job in jobs:
             job.wait()
             job.check()
-            for error in job.failures():
-                raise error.at(error.path, None) if is_one else error
-            images.append(job.take().images)
+            failures = job.failures()
+            if errors is None and failures:
+                raise failures[0].at(failures[0].path, None) if is_one else failures[0]
+            if errors is not None:
+                errors += failures
+            batch = job.take()
+            images.append(batch.images if batch.packing is None else (batch.images, batch.packing))
     except BaseException:
         for job in jobs:
             job.cancel()
         raise
-    return [image for (image,) in images] if apart else images[0]
+    return [image for batch in images for image in batch] if apart else images[0]
 
 
 def _with_mode(options: DecodeOptions, mode: Mode) -> DecodeOptions:
@@ -198,18 +215,22 @@ def _decode_here(image: str | bytes, regions: _Regions | None, options: DecodeOp
 
 
 class _Inputs:
-    """The images to decode, as a source."""
+    """The images to decode as a source, and after them a black image."""
 
-    def __init__(self, inputs: Sequence[Any]) -> None:
+    def __init__(self, inputs: Sequence[Any], mode: str) -> None:
         if not inputs:
             raise ArgumentError("paths_or_bytes is empty: give at least one image")
         self._inputs = [_to_path_or_bytes(value, position) for position, value in enumerate(inputs)]
+        self._mode = mode
 
     def __len__(self) -> int:
-        return len(self._inputs)
+        return len(self._inputs) + 1
 
     def read(self, index: int) -> tuple[Any, None]:
-        return self._inputs[index], None
+        return self._inputs[index] if index < len(self._inputs) else black_image(self._mode), None
+
+
+_DECODED = "; it looks like a decoded image, which transforms take as it is: Compose([...])(image)"
 
 
 def _to_path_or_bytes(value: Any, position: int) -> str | bytes:
@@ -229,14 +250,20 @@ def _to_path_or_bytes(value: Any, position: int) -> str | bytes:
     if isinstance(value, (np.ndarray, torch.Tensor)):
         if value.dtype in (np.uint8, torch.uint8) and value.ndim == 1:
             return (value.cpu().numpy() if isinstance(value, torch.Tensor) else value).tobytes()
-        hint = "; it looks like a decoded image, which transforms take as it is: Compose([...])(image)"
         raise ArgumentError(
             f"paths_or_bytes: input {position} has the shape {tuple(value.shape)} and the dtype {value.dtype}; it "
-            f"must hold the bytes of a file, (n,) uint8{hint if value.ndim in (2, 3) else ''}"
+            f"must hold the bytes of a file, (n,) uint8{_DECODED if value.ndim in (2, 3) else ''}"
         )
+    hint = (
+        _DECODED
+        if hasattr(value, "getpixel")
+        else "; give the bytes that read() returns"
+        if hasattr(value, "read")
+        else ""
+    )
     raise ArgumentError(
         f"paths_or_bytes: input {position} must be a path, the bytes of a file, or a uint8 array or tensor of them, "
-        f"not {value!r:.100}"
+        f"not {value!r:.100}{hint}"
     )
 
 
@@ -269,11 +296,13 @@ class _Regions(Transform):
         self._rows = rows * count if is_common else rows  # Python integers: `of` checks them before NumPy sees them
 
     def of(self, position: int, height: int, width: int) -> tuple[int, int, int, int]:
-        """(y0, x0, y1, x1) of an image's region.
+        """(y0, x0, y1, x1) of an image's region; of the black image after them, all of it.
 
         Raises:
             TransformError: it is empty or reaches outside the image.
         """
+        if position == len(self._rows):
+            return 0, 0, height, width
         top, left, rows, columns = self._rows[position]
         if min(top, left) < 0 or min(rows, columns) < 1 or top + rows > height or left + columns > width:
             raise TransformError(
@@ -283,10 +312,9 @@ class _Regions(Transform):
         return top, left, top + rows, left + columns
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        positions = rng.indices.tolist()
-        for position, height, width in zip(positions, *map(np.ndarray.tolist, plan.sizes), strict=True):
-            self.of(position, height, width)
-        plan.crop(*np.array([self._rows[position] for position in positions], dtype=np.int64).T)
+        rows = zip(rng.indices.tolist(), *map(np.ndarray.tolist, plan.sizes), strict=True)
+        y0, x0, y1, x1 = np.array([self.of(*row) for row in rows], dtype=np.int64).T
+        plan.crop(y0, x0, y1 - y0, x1 - x0)
 
 
 def _to_list(row: Any) -> list[Any]:

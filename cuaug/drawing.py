@@ -1,7 +1,4 @@
-"""`show`: a batch as a grid of pictures, with its boxes, masks, keypoints and labels.
-
-Cells and grids are also those of `cuaug preview`.
-"""
+"""`show`: a batch as a grid of pictures, with its boxes, masks, keypoints and labels."""
 
 from __future__ import annotations
 
@@ -17,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from cuaug._runtime.migration_hints import suggest_arguments
 from cuaug.errors import ArgumentError
 
-__all__ = ["Cell", "Normalization", "draw_targets", "grid", "show", "shrink", "to_html", "to_pixels", "to_table"]
+__all__ = ["Cell", "Normalization", "draw_targets", "grid", "show", "shrink", "to_html", "to_pixels"]
 
 #: (mean, std) of a `Normalize`, one value per channel or one for all.
 Normalization = tuple[Sequence[float], Sequence[float]]
@@ -47,6 +45,7 @@ class Cell:
     caption: str = ""
 
 
+@suggest_arguments({})
 def show(
     batch: Any,
     *,
@@ -93,6 +92,8 @@ def show(
     else:
         images, labels = batch, None
     normalization = getattr(batch, "normalization", None) if mean is None else (_to_list(mean), _to_list(std))
+    if getattr(batch, "packing", None) is not None and batch.packing.grid_thw is not None:
+        raise ArgumentError("batch holds patches, not pictures: show a batch of the chain without T.Patches")
     valid = getattr(batch, "valid", None)
     clips = getattr(batch, "clips", None)
     samples = _split_views(images if clips is None else _frames_of_clips(images, clips.numbers.shape[1]))
@@ -118,17 +119,12 @@ def show(
 def to_html(batch: Any) -> str:
     """A batch as HTML: its repr, and its first pictures."""
     text = f"<code>{html.escape(repr(batch))}</code>"
-    if not len(batch.valid if hasattr(batch, "valid") else _split_views(batch.images)):
+    is_cut = getattr(batch, "packing", None) is not None and batch.packing.grid_thw is not None
+    if is_cut or not len(batch.valid if hasattr(batch, "valid") else _split_views(batch.images)):
         return text
     file = io.BytesIO()
     show(batch, limit=_HTML_SAMPLES, side=_HTML_SIDE).save(file, "PNG")
     return f'{text}<br><img src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
-
-
-def to_table(rows: Mapping[Any, Any]) -> str:
-    """Names and values as an HTML table."""
-    cells = (f"<tr><th>{name}</th><td><pre>{html.escape(str(value))}</pre></td></tr>" for name, value in rows.items())
-    return f"<table>{''.join(cells)}</table>"
 
 
 def _to_list(value: Any) -> list[float]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import warnings
@@ -24,17 +25,18 @@ from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
 from cuaug.images.interop import type_of
 from cuaug.pipeline.clip_reader import check_clip_options
 from cuaug.pipeline.config import BatchConfig, choose, open_stream
-from cuaug.pipeline.cpu_job import CpuPipeline
+from cuaug.pipeline.cpu_pipeline import CpuPipeline
 from cuaug.pipeline.iteration import Failures, OnError, take_batches
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.reader import Reader
-from cuaug.pipeline.resolve_device import resolve_device, resolve_labels_device, resolve_placement
+from cuaug.pipeline.resolve_device import resolve_device, resolve_labels_device
 from cuaug.plan import Layout
 from cuaug.profiling.recorder import Recorder, Stats
 from cuaug.profiling.timeline import Profile
 from cuaug.sampling import (
     LAST_BATCH,
     BatchOrder,
+    BatchSteps,
     Epoch,
     Order,
     Progress,
@@ -42,7 +44,7 @@ from cuaug.sampling import (
     RepeatedSampler,
     SamplerView,
     Steps,
-    check_whole_batches,
+    count_steps,
     open_batch_sampler,
     open_sampler,
     open_seed,
@@ -65,7 +67,7 @@ class DataLoaderAttributes:
     """Base class of `Loader`: DataLoader's names for what it has, and hints for names that it lacks."""
 
     source: Source
-    batch_size: int
+    batch_size: int | None
     last_batch: str
     threads: int
     _sampler: Order
@@ -108,13 +110,13 @@ class DataLoaderAttributes:
 
     @property
     def sampler(self) -> SamplerView:
-        """A DataLoader-like sampler: trainers set the epoch on it."""
-        return SamplerView(len(self._sampler), 1, self.set_epoch)
+        """A DataLoader-like sampler: trainers set the epoch on it. With a batch sampler it has the source's length."""
+        return SamplerView(self.source if isinstance(self._sampler, BatchOrder) else self._sampler, 1, self.set_epoch)
 
     @property
     def batch_sampler(self) -> SamplerView:
         """A DataLoader-like batch sampler: trainers that find `sampler` expect both."""
-        return SamplerView(len(self), self.batch_size, self.set_epoch)
+        return SamplerView(self, self.batch_size, self.set_epoch)
 
     def reset(self) -> None:
         """Do nothing: each iteration begins anew.
@@ -156,8 +158,9 @@ class Loader(DataLoaderAttributes):
         sampler: the order, in place of `shuffle`: a torch Sampler, indices, `cuaug.WeightedSampler`,
             `cuaug.RepeatedSampler` or `cuaug.ShardSampler`. It yields the indices of all ranks.
         batch_sampler: the batches of all ranks, in place of `batch_size`, `shuffle` and `sampler`: yields lists of
-            indices, such as images of one aspect ratio. All have one size; only the last may be smaller. Several ranks
-            take batches in turn.
+            indices, of any lengths, such as images of one aspect ratio. Each epoch is read as a whole when it begins,
+            after `set_epoch` of the batch sampler and its `sampler`, where they have it. Several ranks take whole
+            batches in turn; `last_batch` says how the last step is handled where it has fewer batches than ranks.
         seed: seed of shuffling and transforms; equal on all ranks. A sample's random numbers depend only on the seed,
             the epoch and the sample's index. None: a number from torch's generator, so `torch.manual_seed` repeats a
             run; all ranks of torch.distributed get that of rank 0. The state, the repr and the log hold it.
@@ -189,9 +192,10 @@ class Loader(DataLoaderAttributes):
         collate_fn: merges the list of a batch's labels into one object; their arrays are CPU tensors, also in dicts and
             tuples. None: `cuaug.collate`.
         labels_device: device of the tensors in the labels. None: the loader's device. "cpu" keeps them on the CPU.
-        cache: "encoded" keeps encoded files in memory, "decoded" keeps pixels. `EncodedCache` and `DecodedCache` set
-            limits, a reduced image size and a folder. The first epoch fills the cache.
+        cache: "decoded" keeps pixels in memory; `DecodedCache` sets a limit, a reduced image size and a folder.
+            `EncodedCache` keeps JPEGs in a GPU's memory. The first epoch fills the cache.
         decode: `cuaug.DecodeOptions`: EXIF, chroma upsampling, size limits, the JPEG index, GPU decoding.
+        pillow: 12, 13 or True: the pixels of this version of Pillow; see `Compose`. None: as the chain says.
 
     Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
     keep, and a tensor of labels. Chains with several views add an axis, see `Batch`. Boxes, masks and keypoints in the
@@ -219,7 +223,7 @@ class Loader(DataLoaderAttributes):
         batch_size: int = 1,
         shuffle: bool | None = False,
         sampler: Sampler[int] | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | Order | None = None,
-        batch_sampler: Sampler[list[int]] | Sequence[Sequence[int]] | None = None,
+        batch_sampler: Iterable[Iterable[int]] | None = None,
         seed: int | None = None,
         last_batch: Literal["partial", "drop", "pad"] = "partial",
         rank: int | None = None,
@@ -236,8 +240,9 @@ class Loader(DataLoaderAttributes):
         timeout_seconds: float | None = 300.0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         labels_device: str | torch.device | None = None,
-        cache: Literal["encoded", "decoded"] | EncodedCache | DecodedCache | None = None,
+        cache: Literal["decoded"] | EncodedCache | DecodedCache | None = None,
         decode: DecodeOptions | None = None,
+        pillow: Literal[12, 13, True] | None = None,
     ) -> None:
         if isinstance(files, Loader):
             raise ArgumentError("files is a Loader, which has its own transforms: give its .source")
@@ -245,7 +250,9 @@ class Loader(DataLoaderAttributes):
             raise ArgumentError(f"transforms must be transforms, not {transforms}: write batch_size={transforms}")
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
-        self.batch_size = integer("batch_size", batch_size, 1)
+        if pillow is not None:
+            self.transforms = Compose([self.transforms], pillow=pillow)
+        self.batch_size = batch_size = integer("batch_size", batch_size, 1)
         if not len(self.source):
             raise SourceError(f"there is nothing to load: {self.source!r} has no samples")
         shuffle = flag("shuffle", False if shuffle is None else shuffle)
@@ -253,8 +260,10 @@ class Loader(DataLoaderAttributes):
         if batch_sampler is None:
             self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
         else:
-            self._sampler = open_batch_sampler(batch_sampler, self.batch_size, excluded=has_order)
-            self.batch_size, has_order = self._sampler.batch_size, True
+            self._sampler, self.batch_size = open_batch_sampler(
+                batch_sampler, len(self.source), batch_size, excluded=has_order
+            )
+            has_order = True
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._has_given_rank = rank is not None
@@ -274,13 +283,14 @@ class Loader(DataLoaderAttributes):
         self._runtime = choose(
             self.device.type,
             self.batch_size,
-            thread_count("threads", threads),
+            thread_count(threads),
             None if prefetch is None else integer("prefetch", prefetch, 1),
             "clip" if is_clips else "image",
-            resolve_placement(self.device),
         )
         self.threads, self.prefetch = self._runtime.threads, self._runtime.prefetch
         self.cache = open_cache(cache, self.source, self.device, self.decode)
+        if self.transforms.resizes_as_pillow:
+            _check_pillow(self.cache, self.decode)
         if clip_sampler is not None:
             check_clip_options(self.cache, self.decode, clip_sampler, stack=stack)
         self._stream = open_stream(self, has_order=has_order, has_cache=cache is not None)
@@ -295,8 +305,7 @@ class Loader(DataLoaderAttributes):
             stack=flag("stack", stack),
             decode=self.decode,
             prefetch=self.prefetch,
-            cpus=self._runtime.cpus,
-            max_images=self.batch_size + self.transforms.partners,
+            max_images=(self.batch_size or 1) + self.transforms.partners,
             on_error=on_error,
             collate=collate if collate_fn is None else _of_tensors(function("collate_fn", collate_fn)),
             label_dtypes=LabelDtypes(getattr(self.source, "labels", None)) if collate_fn is None else None,
@@ -305,7 +314,10 @@ class Loader(DataLoaderAttributes):
         self._recorder = Recorder(self._runtime, optional_method(self.source, "remote_counts"))
         self._pipeline = self._make_pipeline(config)
         self._failures = Failures(self.on_error, self._pipeline.recorder)
-        if not len(self):
+        if isinstance(self._sampler, BatchOrder):
+            with contextlib.suppress(TypeError):  # it has no length
+                len(self)  # refuses batches that the ranks cannot share
+        elif not len(self):
             warnings.warn(
                 f"last_batch='drop' leaves no batch: {len(self._sampler)} samples are fewer than one step's "
                 f"{self.world_size} x {self.batch_size}; use smaller batches or last_batch='partial'",
@@ -332,7 +344,9 @@ class Loader(DataLoaderAttributes):
         return self._progress.epoch
 
     def __len__(self) -> int:
-        """Batches in a whole epoch, the same on every rank."""
+        """Batches in a whole epoch, the same on every rank; a TypeError where a batch sampler has no length."""
+        if isinstance(self._sampler, BatchOrder):
+            return count_steps(self._sampler.batch_count, self.last_batch, self.world_size)
         return len(self._steps(len(self._sampler), 0))
 
     def set_epoch(self, epoch: int) -> None:
@@ -367,7 +381,7 @@ class Loader(DataLoaderAttributes):
             LoaderError: no batch is left in the epoch, or the batch cannot be made.
         """
         epoch = self._progress.next_epoch()
-        steps = self._steps(len(epoch), self._progress.start)
+        steps = self._steps(len(epoch), self._progress.start, epoch)
         if not len(steps):
             raise LoaderError(f"peek: no batch is left in epoch {epoch.number}: set_epoch chooses another")
         return self._load_one(epoch, steps[0])
@@ -386,23 +400,18 @@ class Loader(DataLoaderAttributes):
             ArgumentError: the epoch has no such step.
         """
         order = self._progress.order_of(integer("epoch", epoch, 0))
-        steps = self._steps(len(order), 0)
+        steps = self._steps(len(order), 0, order)
         if integer("step", step, 0) >= len(steps):
             raise ArgumentError(f"step must be from 0 to {len(steps) - 1}, the last batch of an epoch, not {step}")
         return self._load_one(order, steps[step])
 
-    def _steps(self, count: int, start: int) -> Steps:
-        if isinstance(self._sampler, BatchOrder) and self.last_batch == "partial":
-            check_whole_batches(count - start, self.batch_size, self.world_size)
-        return Steps(
-            count,
-            self.batch_size,
-            self.last_batch,
-            rank=self.rank,
-            world_size=self.world_size,
-            start=start,
-            interleaved=isinstance(self._sampler, RepeatedSampler),
-        )
+    def _steps(self, count: int, start: int, epoch: Epoch | None = None) -> Steps:
+        ranks: Any = {"rank": self.rank, "world_size": self.world_size, "start": start}
+        if epoch is not None and epoch.ends is not None:
+            return BatchSteps(epoch.ends, self.last_batch, buckets=epoch.buckets, **ranks)
+        assert self.batch_size is not None
+        is_interleaved = isinstance(self._sampler, RepeatedSampler)
+        return Steps(count, self.batch_size, self.last_batch, interleaved=is_interleaved, **ranks)
 
     def __iter__(self) -> Iterator[Batch]:
         if not self._has_given_rank:
@@ -423,7 +432,7 @@ class Loader(DataLoaderAttributes):
             progress.advance(epoch, position)
 
         try:
-            steps = self._steps(len(epoch), position)
+            steps = self._steps(len(epoch), position, epoch)
             if self._stream is not None:
                 self._stream.start(epoch, steps)
             yield from take_batches(self._pipeline, epoch, steps, self._failures, self, received)
@@ -451,7 +460,7 @@ class Loader(DataLoaderAttributes):
             if config.decode.video_decoder == "nvdec":
                 raise ArgumentError("video_decoder='nvdec' needs device='cuda': on the CPU FFmpeg decodes videos")
             return CpuPipeline(config, self._recorder, self.threads)
-        from cuaug.pipeline.cuda.cuda_job import CudaPipeline  # imports CuPy, only where a GPU is used
+        from cuaug.pipeline.cuda.cuda_pipeline import CudaPipeline  # imports CuPy, only where a GPU is used
 
         return CudaPipeline(config, self._recorder, self.threads, self.device)
 
@@ -471,13 +480,6 @@ class Loader(DataLoaderAttributes):
         seed = self._progress.known_seed
         return f"Loader({len(self.source)} samples, batch_size={self.batch_size}, seed={seed}, {self._runtime})"
 
-    def _repr_html_(self) -> str:
-        """A notebook's view: settings without pictures, since loading some would begin an epoch."""
-        from cuaug.drawing import to_table  # imports PIL
-
-        names = ("source", "transforms", "batch_size", "last_batch", "seed", "device", "threads", "prefetch")
-        return to_table({name: getattr(self, name) for name in names})
-
     def __reduce__(self) -> Any:
         raise TypeError("a Loader owns threads and does not pickle: make it in the process that iterates over it")
 
@@ -489,7 +491,31 @@ class Loader(DataLoaderAttributes):
 
 
 def _of_tensors(collate_fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    return lambda labels: collate_fn([*map(to_tensors, labels)])
+    def collate_labels(labels: list[Any]) -> Any:
+        try:
+            return collate_fn([*map(to_tensors, labels)])
+        except (TypeError, ValueError, IndexError, AttributeError) as error:
+            if isinstance(error, ValueError) and "unpack" not in str(error):
+                raise
+            raise LoaderError(
+                f"collate_fn failed: {type(error).__name__}: {error}. It takes the list of a batch's labels, without "
+                "the images, which the Loader stacks itself; DataLoader's takes (image, label) pairs"
+            ) from error
+
+    return collate_labels
+
+
+def _check_pillow(cache: EncodedCache | DecodedCache | None, decode: DecodeOptions) -> None:
+    """Refuses settings that change pixels before a chain with `pillow` gets them."""
+    problem = ""
+    if isinstance(cache, DecodedCache) and cache.short_side is not None:
+        problem = f"cache must keep full-size images with pillow=, not short_side={cache.short_side}"
+    elif not decode.fancy_upsampling:
+        problem = "decode must have fancy_upsampling=True with pillow=, as Pillow decodes"
+    elif decode.decoder == "nvimgcodec":
+        problem = "decode must have decoder='auto' with pillow=: nvImageCodec's pixels are not Pillow's"
+    if problem:
+        raise ArgumentError(problem)
 
 
 def _as_list(transforms: Any) -> list[Any]:

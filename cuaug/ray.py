@@ -27,9 +27,9 @@ from cuaug.codec.decode_options import DecodeOptions, open_options
 from cuaug.errors import ArgumentError, DecodeError, TransformError
 from cuaug.pipeline.iteration import OnError
 from cuaug.pipeline.resolve_device import resolve_device
-from cuaug.pipeline.shared import call_config, is_plain, makes_one_size, shared_pipeline
+from cuaug.pipeline.shared import BlackLast, black_image, call_config, is_plain, makes_one_size, shared_pipeline
 from cuaug.remote.urls import is_url
-from cuaug.sampling import Epoch, RankSlice
+from cuaug.sampling import RankSlice
 from cuaug.targets.names import TargetFormat, TargetNameError, is_instance_field, row_count
 from cuaug.transforms import Compose, Transform
 from cuaug.transforms.base import BatchFunction
@@ -39,8 +39,6 @@ __all__ = ["Augment", "draw_keys"]
 log = logging.getLogger("cuaug")
 
 Column = Any  # (n, ...) array, or a list of n values
-_CHANNELS = {"L": 1, "RGBA": 4}
-_BLACK_SIDE = 1024
 
 
 class Augment:
@@ -125,7 +123,7 @@ class Augment:
             raise ArgumentError("on_error='replace' adds the column 'valid': give `out` another name")
         self.tensors = flag("tensors", tensors)
         self.device = device
-        self.threads = thread_count("threads", threads)
+        self.threads = thread_count(threads)
         self.decode = open_options(decode)
         self._stack = not is_plain(transforms) or makes_one_size(transforms)
         self.failed = 0
@@ -196,7 +194,7 @@ class Augment:
         config = call_config(rows, self.transforms, self.decode, device, stack=self._stack, on_error=self.on_error)
         threads = _assigned_cpus() if self.threads is None else self.threads
         pipeline = shared_pipeline(device, threads, self.decode).with_config(config)
-        epoch = _RowOrder(self.epoch, self.seed, np.arange(len(rows)), keys=keys)
+        epoch = BlackLast(self.epoch, self.seed, np.arange(len(rows)), keys=keys)
         # Of an empty batch, the black image gives the shape.
         positions = np.arange(max(count, 1))
         job = pipeline.start(epoch, RankSlice(positions, positions < count, count, count))
@@ -258,13 +256,6 @@ def draw_keys(values: Column, name: str = "key") -> NDArray[np.int64]:
     return keys
 
 
-class _RowOrder(Epoch):
-    """The rows in order, with the black image in place of damaged ones."""
-
-    def replacements(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
-        return np.full(len(positions), len(self) - 1)
-
-
 class _Rows:
     """The rows of a batch as a source, and after them a black image."""
 
@@ -275,7 +266,7 @@ class _Rows:
                 "an object array of bytes"
             )
         self._image, self._images, self._labels = image, images, labels
-        self._key, self._keys, self._channels = key, keys, _CHANNELS.get(mode, 3)
+        self._key, self._keys, self._mode = key, keys, mode
 
     def __len__(self) -> int:
         return len(self._images) + 1
@@ -294,7 +285,7 @@ class _Rows:
 
     def read(self, index: int) -> tuple[Any, Any]:
         if index == len(self._images):
-            return np.zeros((_BLACK_SIDE, _BLACK_SIDE, self._channels), dtype=np.uint8), None
+            return black_image(self._mode), None
         value = self._images[index]
         if isinstance(value, Mapping):
             value = value.get("path") if value.get("bytes") is None else value["bytes"]

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+import cuaug
 from cuaug import transforms as T
-from cuaug.commands import preview
+from cuaug.transforms.compose import normalization_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 import own_operations
@@ -35,6 +36,8 @@ CASES = {
         "T.RandomResize(50, 112)",
         "T.RandomShortestSize([50, 80, 110], max_size=120)",
         "T.ScaleJitter((144, 112), (0.4, 1.0))",
+        "T.ResizeToCover((60, 140))",
+        "T.ResizeToMultiple(28)",
         "T.CenterCrop(100)",
         "T.RandomCrop(100)",
         "T.RandomRelativeCrop((0.4, 0.9))",
@@ -124,6 +127,8 @@ CASES = {
 OWN = ["vignette", "white_balance", "sensor_noise", "thermal_palette", "scan_lines"]
 #: Base classes, and transforms that change no color image without targets or clips.
 HIDDEN = {
+    "PadToLargest",
+    "Patches",
     "PerFrame",
     "BatchTransform",
     "RandomTransform",
@@ -182,6 +187,12 @@ def cases() -> dict[str, list[str]]:
     return CASES | ({"More": others} if others else {})
 
 
+def chain_of(code: str) -> T.Compose:
+    """The chain that an expression makes: a transform, or a list of transforms."""
+    value = eval(code)
+    return T.Compose(value if isinstance(value, list) else [value])
+
+
 def write(folder: Path) -> int:
     """Write gallery.md and gallery/*.jpg; returns the size of the images in bytes."""
     pixels, total = photo(), 0
@@ -192,7 +203,7 @@ def write(folder: Path) -> int:
         for code in codes:
             name = name_of(code)
             file = folder / "gallery" / f"{name}.jpg"
-            total += _save(picture(pixels, name, preview.chain_of(code)), file)
+            total += _save(picture(pixels, name, chain_of(code)), file)
             page.append(_section(name, code, getattr(T, name)))
     page.append(f"## Operations of your own\n\n{_OWN_INTRODUCTION}")
     for name in OWN:
@@ -217,19 +228,15 @@ def _section(name: str, code: str, transform: type) -> str:
 def picture(pixels: np.ndarray, name: str, chain: T.Compose) -> Image.Image:
     """A grid: the photo and the draws of a chain, each view in a cell of its own."""
     # A seed per transform, so that not all have the same draws.
-    number = zlib.crc32(name.encode())
-    if chain.partners:  # transforms of several samples need a batch; the transforms before make its images differ
-        batch = T.Compose(chain.transforms, generator=torch.Generator().manual_seed(number))
-        results = list(batch(np.stack([pixels] * DRAWS)))
-    else:
-        results = list(preview.draw(pixels, chain, DRAWS, number=number))
+    seeded = T.Compose([chain], generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
+    # Transforms of several samples need a batch; the transforms before make its images differ.
+    results = list(seeded(np.stack([pixels] * DRAWS))) if chain.partners else [seeded(pixels) for _ in range(DRAWS)]
     if all(np.array_equal(result, results[0]) for result in results):
         results = results[:1]
     views = [view for result in results for view in (result if result.ndim == 4 else [result])]
-    cells = [
-        preview.Cell(picture) for picture in [Image.fromarray(pixels), *(preview.to_image(v, chain)[0] for v in views)]
-    ]
-    return preview.grid([cells[i : i + COLUMNS] for i in range(0, len(cells), COLUMNS)], WIDTH)
+    mean, std = normalization_of(chain) or (None, None)
+    images = [np.moveaxis(image, -1, 0) for image in (pixels, *views)]
+    return cuaug.show(images, mean=mean, std=std, columns=COLUMNS, side=WIDTH)
 
 
 if __name__ == "__main__":

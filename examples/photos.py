@@ -130,7 +130,7 @@ def _photo(name: str) -> Image.Image:
     package, folder, file = PHOTOS[name]
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"the photo {name!r} is part of {package}: pip install 'cuaug[demo]'", name=package)
+        raise ModuleNotFoundError(f"the photo {name!r} is part of {package}: pip install '.[demo]'", name=package)
     return Image.open(Path(spec.submodule_search_locations[0]) / folder / file).convert("RGB")
 
 

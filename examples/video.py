@@ -4,7 +4,7 @@ It writes 80 videos of 300 frames into a folder per class ("up", "down", "left",
 noisy background, and starts over at the other side. The loader takes clips of 8 frames at a stride of 4, anywhere in
 the video, anew in each epoch. Every fourth video is for validation. It takes about a minute on two CPU cores.
 
-    pip install "cuaug[video]"
+    pip install ".[video]"
     python examples/video.py
 """
 

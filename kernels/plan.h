@@ -35,6 +35,9 @@ struct Grid {
     int rows, columns, height, width;
 };
 
+// Whether a resize widens its filter when it shrinks. The last two are Pillow's, of uint8 levels in integers, which
+// runs its pass along x, or along y, first.
+enum Antialias { NO_ANTIALIAS, ANTIALIAS, X_FIRST, Y_FIRST };
 enum Filter { NEAREST, BILINEAR, BICUBIC, BOX, HAMMING, LANCZOS, NEAREST_EXACT };  // rows hold no NEAREST_EXACT
 enum Neighborhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
 enum Warp { AFFINE = 1, PERSPECTIVE };
@@ -49,10 +52,16 @@ struct Source {
     int64 pitch;  // bytes from one row to the next; pixels of a row are packed RGB
 };
 
+// The pixels that a pass stores: rows of pixels, or with `patch` square patches, each of consecutive values. The layout
+// is then that of a patch: (channels, temporal, patch, patch), or HWC (temporal, patch, patch, channels).
 struct Target {
     uint64 address;
-    int type, layout, channels;
-    int streaming_stores;  // whether it is written with streaming stores; filled in by the CPU executor
+    uint8 type, layout, channels;
+    uint8 streaming_stores;  // whether it is written with streaming stores; filled in by the CPU executor
+    uint8 patch;             // pixels per side of a patch; 0: rows of pixels
+    uint8 merge;             // patches per side of a block; the patches of a block follow each other
+    uint8 temporal, copies;  // images in a patch, and how many of them this image is
+    int pitch, rows;         // size of the memory that holds the image, in pixels; 0: the image's own size
 };
 
 // What lies beyond an edge.
@@ -82,7 +91,7 @@ struct Sample {
     int warped;       // 0: not; AFFINE or PERSPECTIVE
     // Resampling.
     Axis y, x;
-    int filter, antialias;
+    int filter, antialias;  // an Antialias
     Padding before, after;  // the resize
     // Warps.
     double matrix[9];       // [3, 3]: (x, y, 1) of the resized image to source pixels
@@ -93,8 +102,9 @@ struct Sample {
     // Filters that replace resampling.
     int neighborhood;
     int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
-                  // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma
-    int extent;   // STENCIL: number of taps; MEDIAN: pixels per side
+                  // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma; Pillow's resize: the table of y
+                  // (planner/pillow_weights.h)
+    int extent;   // STENCIL: number of taps; MEDIAN: pixels per side; Pillow's resize: place of the table of x
     int frame;    // STENCIL: pixels nearer to the window's edge stay unchanged
     float level;  // JPEG: one uint8 level in the units of the image
     // The program, and what it reads of the whole image.
@@ -112,10 +122,13 @@ DEVICE double support_of(int filter) {
     return filter == BILINEAR || filter == HAMMING ? 1.0 : filter == BICUBIC ? 2.0 : filter == LANCZOS ? 3.0 : 0.5;
 }
 
+constexpr int WEIGHT_BITS = 22;  // fraction of Pillow's integer weights
+
 enum OpCode {
 #define OPERATION(code, ...) code,
 #include "ops.def"
 #undef OPERATION
+    OPERATION_COUNT
 };
 
 struct Op {
@@ -123,7 +136,7 @@ struct Op {
     int table;
     uint32 key[2];  // of the random numbers per pixel
     float a[12];
-    float limit;      // clamps the result to [0, limit]; negative: no clamp
+    float limit;      // white, for operations that know it, of which most clamp to [0, limit]; negative: no clamp
     float per_white;  // of a pixel function: the inverse of white
     uint64 function;  // of a pixel function: its number; the CPU executor puts the address of its compiled code here,
                       // or 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from cuaug.sources import labels
 
 _common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("everyday", max_examples=25, **_common)
@@ -38,6 +41,12 @@ def cuda_is_missing() -> str:
     return ""
 
 
+def pytest_collection_finish() -> None:
+    """Later garbage collections, which many tests ask for, pass over the modules and all collected tests."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("cuda") and cuda_is_missing():
         if os.environ.get("CUAUG_REQUIRE_CUDA") == "1":
@@ -54,9 +63,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """Loaders without a seed draw the same, whichever tests ran before in this process."""
+def _unaffected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaders draw and sources warn the same, whichever tests ran before in this process."""
     torch.manual_seed(0)
+    monkeypatch.setattr(labels, "_last_names", ())
 
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -1,10 +1,9 @@
 """Contenders of the benchmarks: one class per loader, with the same task and interface.
 
     task.py       the task, and the interface of a contender
-    ours.py       cuaug, and cuaug from prepared files
+    ours.py       cuaug
     dali.py       DALI's CPU pipeline
     spdl.py       SPDL's pipeline of threads
-    ffcv.py       FFCV, from its own format
     workers.py    a torch `DataLoader` with worker processes, for pillow.py, opencv.py and albumentations.py
     policy.py     parameters of ColorJitter, RandAugment and RandomErasing for Pillow and OpenCV
 
@@ -22,9 +21,8 @@ from baseline import IMAGENET_MEAN, IMAGENET_STD, random_crop_box
 
 from peers.albumentations import Albumentations
 from peers.dali import Dali
-from peers.ffcv import Ffcv
 from peers.opencv import OpenCV
-from peers.ours import Cuaug, CuaugPrepared
+from peers.ours import Cuaug
 from peers.pillow import Pillow
 from peers.spdl import Spdl
 from peers.task import CHAINS, VIEWS, Contender, Task
@@ -32,5 +30,5 @@ from peers.task import CHAINS, VIEWS, Contender, Task
 __all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "VIEWS", "Contender", "Task", "random_crop_box"]
 
 CONTENDERS: dict[str, type[Contender]] = {
-    kind.name.lower(): kind for kind in (Cuaug, CuaugPrepared, Dali, Pillow, OpenCV, Albumentations, Spdl, Ffcv)
+    kind.name.lower(): kind for kind in (Cuaug, Dali, Pillow, OpenCV, Albumentations, Spdl)
 }

@@ -1,17 +1,13 @@
-"""cuaug, from the files that all contenders read, and from the same files after `cuaug prepare`."""
+"""cuaug, from the files that all contenders read."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 from peers.task import VIEWS, Batch, Contender, Task
 
-__all__ = ["Cuaug", "CuaugPrepared", "chain"]
+__all__ = ["Cuaug", "chain"]
 
 
 def chain(task: Task) -> list[Any]:
@@ -55,32 +51,3 @@ class Cuaug(Contender):
 
     def close(self) -> None:
         self.loader.close()
-
-
-class CuaugPrepared(Cuaug):
-    name = "cuaug-prepared"
-    chains = ("classification", "heavy")  # the others need whole images, or nearly so
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(dataclasses.replace(task, samples=tuple(_prepare(task.samples))))
-
-    @classmethod
-    def missing(cls) -> str | None:
-        return super().missing() or (None if shutil.which("jpegtran") else "no jpegtran (libjpeg-turbo-progs)")
-
-
-def _prepare(samples: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]:
-    """Yield the same samples from a prepared folder beside theirs, written if missing; warm its pages."""
-    from cuaug.commands.prepare import prepare_files
-
-    source = Path(samples[0][0]).parent
-    target = source.with_name(source.name + "-prepared")
-    unchanged = [
-        name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.unchanged
-    ]
-    if unchanged:
-        raise AssertionError(f"cuaug prepare left {len(unchanged)} images unchanged, such as {unchanged[0]}")
-    for path, label in samples:
-        prepared = target / Path(path).relative_to(source)
-        prepared.read_bytes()
-        yield str(prepared), label

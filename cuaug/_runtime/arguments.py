@@ -11,8 +11,6 @@ import numpy as np
 
 from cuaug.errors import ArgumentError
 
-__all__ = ["flag", "fraction", "function", "integer", "limit", "one_of", "seconds", "thread_count"]
-
 _INT64_MAX = 2**63 - 1
 _MOST_THREADS = 4096  # beyond the CPUs of any machine; tens of thousands of threads exhaust its memory
 
@@ -39,12 +37,12 @@ def limit(name: str, value: Any, minimum: int) -> int:
     return integer(name, value, minimum)
 
 
-def thread_count(name: str, value: Any) -> int | None:
+def thread_count(value: Any) -> int | None:
     """A number of threads, or None."""
     if value is None:
         return None
-    if (number := integer(name, value, 1)) > _MOST_THREADS:
-        raise ArgumentError(f"{name} must be at most {_MOST_THREADS}, not {number}")
+    if (number := integer("threads", value, 1)) > _MOST_THREADS:
+        raise ArgumentError(f"threads must be at most {_MOST_THREADS}, not {number}")
     return number
 
 
@@ -65,15 +63,6 @@ def seconds(name: str, value: Any) -> float | None:
     if value is None or (_is_number(value) and value > 0):
         return value
     raise ArgumentError(f"{name} must be a number above 0, or None, not {value!r}")
-
-
-def fraction(name: str, value: Any) -> float | None:
-    """A number from 0 to 1, or None."""
-    if value is None:
-        return None
-    if _is_number(value) and 0 <= value <= 1:
-        return float(value)
-    raise ArgumentError(f"{name} must be a number from 0 to 1, or None for the default, not {value!r}")
 
 
 def function(name: str, value: Any) -> Any:

@@ -9,17 +9,22 @@ from __future__ import annotations
 import ctypes
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["KERNEL_DIRECTORY", "columns", "parse_functions", "parse_struct", "read_struct"]
+import numpy as np
 
 _here = Path(__file__).parent.parent
 #: The kernel sources: inside an installed wheel, or beside the package in a checkout.
 KERNEL_DIRECTORY = _here / "_kernels" if (_here / "_kernels").is_dir() else _here.parent / "kernels"
 
 _TYPES: dict[str, Any] = {
-    **{"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int32, "void": None},
+    **{
+        "uint8": ctypes.c_uint8,
+        "double": ctypes.c_double,
+        "float": ctypes.c_float,
+        "int": ctypes.c_int32,
+        "void": None,
+    },
     **{"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint32": ctypes.c_uint32},
     **{"int64_t": ctypes.c_int64, "int64": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint64": ctypes.c_uint64},
 }
@@ -67,18 +72,23 @@ def parse_struct(text: str, name: str, *inner: type[ctypes.Structure]) -> type[A
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
-def columns(structure: type[Any]) -> SimpleNamespace:
-    """The column of each field, also of inner structs, where a row of an int64 array holds the struct."""
-    return SimpleNamespace(**{name: offset // 8 for name, offset in _offsets(structure).items() if offset % 8 == 0})
+def struct_dtype(structure: type[ctypes.Structure]) -> np.dtype[Any]:
+    """The struct as a NumPy dtype; an inner struct is a field of its own dtype, a pointer an int64."""
+    names = [field[0] for field in structure._fields_]
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [_format(field[1]) for field in structure._fields_],
+            "offsets": [getattr(structure, name).offset for name in names],
+            "itemsize": ctypes.sizeof(structure),
+        }
+    )
 
 
-def _offsets(structure: type[Any]) -> dict[str, int]:
-    offsets: dict[str, int] = {}
-    for name, field_type in structure._fields_:
-        offsets[name] = begin = getattr(structure, name).offset
-        if issubclass(field_type, ctypes.Structure):
-            offsets |= {inner: begin + offset for inner, offset in _offsets(field_type).items()}
-    return offsets
+def _format(field_type: Any) -> Any:
+    if issubclass(field_type, ctypes.Structure):
+        return struct_dtype(field_type)
+    return np.int64 if field_type in (ctypes.c_void_p, ctypes.c_char_p) else np.dtype(field_type)
 
 
 def _without_comments(text: str) -> str:

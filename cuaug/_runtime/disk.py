@@ -1,4 +1,4 @@
-"""Everything that cuaug writes to disk: indexes, caches, compiled kernels, shards, checksums and prepared files.
+"""Everything that cuaug writes to disk: indexes, caches and compiled kernels.
 
 Other users may plant files, links and pipes in a directory that cuaug uses. So:
 
@@ -21,7 +21,6 @@ have written it.
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import fcntl
 import logging
@@ -29,11 +28,9 @@ import os
 import pwd
 import secrets
 import stat
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
-
-__all__ = ["TEMPORARY_PREFIX", "Directory", "UntrustedError", "cache_directory", "warn_once"]
 
 log = logging.getLogger("cuaug")
 
@@ -41,9 +38,8 @@ log = logging.getLogger("cuaug")
 TEMPORARY_PREFIX = ".cuaug-"
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-_LISTABLE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # also for syncing and locking
+_LISTABLE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # also for syncing
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
-_REMEDY = "; symbolic links are not followed: remove it or choose another folder"
 _warned: set[str] = set()
 
 
@@ -98,43 +94,7 @@ class Directory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         os.close(self.fd)
-
-    def descend(self, names: Iterable[str], *, make_mode: int | None = None) -> Directory:
-        """Opens a directory below this one, through no symbolic link.
-
-        Args:
-            names: of the directories on the way, the last included.
-            make_mode: permissions of missing directories; the umask applies. None: they must exist.
-
-        Raises:
-            UntrustedError: a file or symbolic link has the name of a directory.
-            OSError: a directory cannot be made or opened.
-        """
-        below = copy.copy(self)
-        below.fd = os.dup(self.fd)
-        try:
-            for name in names:
-                below._enter(name, make_mode)
-        except BaseException:
-            below.close()
-            raise
-        return below
-
-    def _enter(self, name: str, make_mode: int | None) -> None:
-        path = os.path.join(self.path, name)
-        if make_mode is not None:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, make_mode, dir_fd=self.fd)
-        try:
-            fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)
-        except NotADirectoryError as error:
-            raise UntrustedError(f"is not a directory{_REMEDY}", path) from error
-        os.close(self.fd)
-        self.fd, self.path = fd, path
 
     def open(self, name: str, flags: int, *, mode: int = 0o644, owners: Container[int] = ()) -> int:
         """Opens a trusted file and returns its descriptor.
@@ -180,13 +140,11 @@ class Directory:
             return file.read()
 
     @contextlib.contextmanager
-    def atomic_write(self, name: str, *, mode: int | None = None, is_durable: bool = True) -> Iterator[BinaryIO]:
+    def atomic_write(self, name: str, *, mode: int, is_durable: bool = True) -> Iterator[BinaryIO]:
         """Yields a new file, which gets its name at the end of the `with` block, complete or not at all.
 
-        The file may also be read.
-
         Args:
-            mode: permissions, to which the umask does not apply; None: those of any new file of this user.
+            mode: permissions, to which the umask does not apply.
             is_durable: the file is complete even after a power failure; False: its reader verifies a checksum.
 
         Raises:
@@ -194,14 +152,12 @@ class Directory:
             OSError: the file cannot be written.
         """
         temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-        new = os.O_RDWR | os.O_CREAT | os.O_EXCL
-        fd = os.open(temporary, new | _FILE, 0o666 if mode is None else 0o600, dir_fd=self.fd)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=self.fd)
         try:
-            with open(fd, "w+b") as file:
+            with open(fd, "wb") as file:
                 yield file
                 file.flush()
-                if mode is not None:
-                    os.fchmod(fd, mode)
+                os.fchmod(fd, mode)
                 if is_durable:
                     os.fsync(fd)
             self._check_own(name)
@@ -226,7 +182,7 @@ class Directory:
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool = True) -> Iterator[int | None]:
-        """Locks a file, or the directory as ".", against all other threads and processes; yields its descriptor.
+        """Locks a file against all other threads and processes; yields its descriptor.
 
         flock belongs to an open file description, so the file is opened each time: this excludes other threads and
         forked children alike. The system releases the lock if the process is killed. Other users may not even read the
@@ -239,10 +195,7 @@ class Directory:
             UntrustedError: the file is not trusted.
             OSError: the file cannot be opened or locked.
         """
-        if name == ".":
-            file = os.open(name, _LISTABLE, dir_fd=self.fd)
-        else:
-            file = self.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
+        file = self.open(name, os.O_RDWR | os.O_CREAT, mode=0o600)
         is_locked = False
         try:
             try:
@@ -256,17 +209,6 @@ class Directory:
             if is_locked:
                 fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may hold a copy, so closing is not enough
             os.close(file)
-
-    def has_file(self, name: str) -> bool:
-        """Whether there is a regular file of this name, whoever owns it.
-
-        Raises:
-            UntrustedError: the name belongs to a symbolic link or another kind of file.
-        """
-        status = self._status(name)
-        if status is not None and not stat.S_ISREG(status.st_mode):
-            raise UntrustedError(f"is not a regular file{_REMEDY}", os.path.join(self.path, name))
-        return status is not None
 
     def names(self) -> list[str]:
         """Names of the files and directories."""
@@ -293,18 +235,14 @@ class Directory:
 
     def _check_own(self, name: str) -> bool:
         """Checks that a file may be replaced or removed. Returns whether there is one."""
-        status = self._status(name)
-        if status is not None:
-            _check_file(os.path.join(self.path, name), status)
-        return status is not None
-
-    def _status(self, name: str) -> os.stat_result | None:
         try:
-            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
                 raise
-            return None
+            return False
+        _check_file(os.path.join(self.path, name), status)
+        return True
 
 
 def cache_directory(name: str = ".", *, make: bool) -> Directory:

@@ -14,8 +14,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-__all__ = ["PerProcess", "fork_safe_lock", "hold_during_fork", "renew_after_fork"]
-
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _functions: list[Callable[[], object]] = []
 _methods: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()

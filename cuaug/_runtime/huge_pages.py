@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["empty", "pages"]
-
 # Above these sizes a separate mapping is cheap next to its use, and huge pages pay off.
 _LARGE_BYTES = 256 << 10
 _HUGE_BYTES = 4 << 20

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from cuaug.errors import DecodeError
 
-__all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_MAX_PIXELS", "check_bytes", "check_pixels", "check_sample_bytes"]
-
 DEFAULT_MAX_PIXELS = 178_956_970
 """Height x width. Pillow reports a decompression bomb above the same size."""
 

@@ -9,22 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-import torch
-
-__all__ = [
-    "FUNCTIONS",
-    "LOADER_ARGUMENTS",
-    "LOADER_ATTRIBUTES",
-    "TRANSFORMS",
-    "foreign_transform",
-    "is_own_name",
-    "missing_function",
-    "missing_name",
-    "shared_draw",
-    "suggest_arguments",
-]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
 _THREADS = "threads= sets their number; they are threads, not processes"
 _EPOCHS = "not needed: each `for` loop is the next epoch"
@@ -34,11 +20,9 @@ _RANK = "not needed under torchrun; else rank= and world_size="
 LOADER_ARGUMENTS = {
     # cuaug.DecodeOptions
     "apply_exif": "decode=cuaug.DecodeOptions(apply_exif=False)",
-    "decode_threads": "decode=cuaug.DecodeOptions(decode_threads=4)",
     "decoder": 'decode=cuaug.DecodeOptions(decoder="nvimgcodec")',
     "fancy_upsampling": "decode=cuaug.DecodeOptions(fancy_upsampling=False)",
     "index_bytes": "decode=cuaug.DecodeOptions(index_bytes=0)",
-    "load_hint": "decode=cuaug.DecodeOptions(load_hint=1.0)",
     "lossy": "decode=cuaug.DecodeOptions(lossy=True)",
     "max_bytes": "decode=cuaug.DecodeOptions(max_bytes=100_000_000)",
     "max_pixels": "decode=cuaug.DecodeOptions(max_pixels=50_000_000)",
@@ -66,11 +50,11 @@ LOADER_ARGUMENTS = {
     "device_id": 'device="cuda:0", "cuda:1", ...',
     "file_list": "files, the first argument, accepts the name of a list file",
     "file_root": "files, the first argument, is the folder",
-    "hw_decoder_load": "decode=cuaug.DecodeOptions(load_hint=1.0)",
+    "hw_decoder_load": "not needed: nvImageCodec's engine decodes all that it can",
     "initial_fill": "not needed: shuffle=True shuffles the whole epoch",
     "last_batch_policy": _LAST,
     "num_shards": _RANK,
-    "num_threads": "threads=, and on a GPU decode=cuaug.DecodeOptions(decode_threads=4)",
+    "num_threads": "threads=",
     "pad_last_batch": 'last_batch="pad"',
     "prefetch_queue_depth": "prefetch=, in batches",
     "random_shuffle": "shuffle=True",
@@ -78,7 +62,7 @@ LOADER_ARGUMENTS = {
     # FFCV's Loader
     "distributed": _RANK,
     "order": "shuffle=True, or sampler=",
-    "os_cache": 'cache="encoded" keeps encoded files in memory, "decoded" keeps pixels',
+    "os_cache": 'the system keeps files that were read in free memory; cache="decoded" keeps pixels',
     "pipelines": "transforms=, for the images",
 }
 
@@ -97,32 +81,60 @@ LOADER_ATTRIBUTES = {
 }
 
 
+#: Names that people look for in `cuaug` itself.
+PACKAGE = {
+    "DataLoader": "cuaug.Loader reads, decodes, transforms and collates",
+    "Dataset": "cuaug.Loader takes torch's Datasets; cuaug.sources has cuaug's own",
+    "Pipeline": "cuaug.Loader(files, transforms) is the whole pipeline",
+    "datasets": "cuaug.sources",
+    "pipeline_def": "cuaug.Loader(files, transforms) is the whole pipeline",
+}
+
+
 def suggest_arguments(replacements: Mapping[str, str]) -> Callable[[Function], Function]:
-    """Decorates an `__init__` to raise a TypeError that names the replacement of a foreign or misspelled argument."""
+    """Decorates a function or `__init__`: its TypeError names what a foreign or misspelled argument is called here."""
 
-    def decorate(init: Function) -> Function:
-        own = inspect.signature(init).parameters
-
-        def hint(name: str) -> str | None:
-            """What to write instead of an argument that there is not; None if nothing is like it."""
-            similar = difflib.get_close_matches(name, [name for name in own if name != "self"], n=1, cutoff=0.8)
-            return replacements.get(name) or (f"do you mean {similar[0]}=?" if similar else None)
-
-        @functools.wraps(init)
-        def checked(self: Any, *args: Any, **options: Any) -> None:
-            hints = {name: hint(name) for name in options if name not in own}
-            foreign = [f"{name!r}: {text}" for name, text in hints.items() if text]
-            if foreign:
-                raise TypeError(f"{type(self).__name__} has no argument {'; nor '.join(foreign)}")
-            init(self, *args, **options)
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            try:
+                return function(*args, **options)
+            except TypeError:
+                own = inspect.signature(function).parameters
+                foreign = {name: _argument(name, list(own), replacements) for name in options if name not in own}
+                hints = [f"{name!r}: {text}" for name, text in foreign.items() if text]
+                if not hints or any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values()):
+                    raise
+            owner = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+            raise TypeError(f"{owner} has no argument {'; nor '.join(hints)}")
 
         return cast(Function, checked)
 
     return decorate
 
 
-_IMAGE_TYPES = "not needed: {} take tensors, arrays and PIL images"
-_LOADER_TENSORS = f"{_IMAGE_TYPES.format('chains')}, and a Loader yields tensors"
+def _argument(name: str, own: Sequence[str], replacements: Mapping[str, str]) -> str | None:
+    """What to write instead of an argument that there is not; None if nothing is like it."""
+    similar = difflib.get_close_matches(name, [name for name in own if name != "self"], n=1, cutoff=0.8)
+    return replacements.get(name) or (f"do you mean {similar[0]}=?" if similar else None)
+
+
+def suggests_arguments(cls: Class) -> Class:
+    """Decorates a class: its `__init__` names the argument that a misspelled one is like."""
+    cls.__init__ = suggest_arguments({})(cls.__init__)  # type: ignore[misc]
+    return cls
+
+
+class SuggestsArguments:
+    """Base class that decorates all classes derived from it as `suggests_arguments` does."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in cls.__dict__:
+            suggests_arguments(cls)
+
+
+_IMAGE_TYPES = "not needed: functions take tensors, arrays and PIL images"
 TRANSFORMS = {
     "ConvertImageDtype": "ToDtype(dtype, scale=True) is the same",
     "LargeScaleJitter": "ScaleJitter(target_size), then FixedSizeCrop(size)",
@@ -146,11 +158,11 @@ FUNCTIONS = {
     "get_num_frames": "the video's shape holds it: (T, C, H, W)",
     "get_size": _SHAPE,
     "hflip": "horizontal_flip is the same",
-    "pil_to_tensor": f"{_IMAGE_TYPES.format('functions')}; transforms.PILToTensor() makes a tensor",
+    "pil_to_tensor": f"{_IMAGE_TYPES}; transforms.PILToTensor() makes a tensor",
     "sanitize_bounding_boxes": "transforms.SanitizeBoundingBoxes()",
     "sanitize_keypoints": "points outside the image get visibility 0: filter them by that",
     "to_grayscale": "rgb_to_grayscale is the same",
-    "to_image": f"{_IMAGE_TYPES.format('functions')}; transforms.ToImage() makes a tensor",
+    "to_image": f"{_IMAGE_TYPES}; transforms.ToImage() makes a tensor",
     "to_pil_image": "not needed: PIL images come back as PIL images; PIL.Image.fromarray makes one of an array",
     "to_tensor": "to_dtype(image, torch.float32, scale=True) makes floats in [0, 1]; PIL images become tensors",
     "uniform_temporal_subsample": "transforms.UniformTemporalSubsample(num_samples)",
@@ -181,14 +193,14 @@ def missing_name(module: str, name: str, hints: Mapping[str, str]) -> AttributeE
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
 
 
-#: Modules of other libraries' transforms, and their public names.
-_LIBRARIES = {
-    "torchvision.transforms.v2": "torchvision.transforms.v2",
-    "torchvision.transforms": "torchvision.transforms",
-    "albumentations": "albumentations",
-    "kornia.augmentation": "kornia.augmentation",
-    "timm.data": "timm.data",
-}
+#: Modules of other libraries' transforms.
+_LIBRARIES = (
+    "torchvision.transforms.v2",
+    "torchvision.transforms",
+    "albumentations",
+    "kornia.augmentation",
+    "timm.data",
+)
 #: Names of these transforms that differ in cuaug.
 _RENAMED = {
     # torchvision.transforms
@@ -197,6 +209,7 @@ _RENAMED = {
     "Affine": "RandomAffine",
     "Blur": "GaussianBlur",
     "ChannelShuffle": "RandomChannelPermutation",
+    "Cutout": "CoarseDropout or RandomErasing",
     "Equalize": "RandomEqualize",
     "GaussNoise": "GaussianNoise",
     "HorizontalFlip": "RandomHorizontalFlip",
@@ -244,6 +257,7 @@ _RENAMED = {
     "RandomResizedCropAndInterpolation": "RandomResizedCrop",
     "ToNumpy": "no transform: a Loader makes tensors",
 }
+RENAMED_TRANSFORMS = {**{name: f"use {new}" for name, new in _RENAMED.items()}, **TRANSFORMS}
 
 
 def foreign_transform(transform: Any) -> str | None:
@@ -252,7 +266,7 @@ def foreign_transform(transform: Any) -> str | None:
     They draw once for the whole batch, or take images of other types.
     """
     for kind in type(transform).__mro__:
-        library = next((name for module, name in _LIBRARIES.items() if _is_in(kind.__module__, module)), None)
+        library = next((module for module in _LIBRARIES if _is_in(kind.__module__, module)), None)
         if library is None:
             continue
         if kind is type(transform):
@@ -273,6 +287,8 @@ _DRAWING = frozenset(
 
 def shared_draw(function: Any) -> str | None:
     """The warning for a `Lambda` of a torchvision transform that draws once for a whole batch; None: it is none."""
+    import torch  # not above: names that `cuaug` lacks get a hint without it
+
     pending = [function]
     while pending:
         part = pending.pop()

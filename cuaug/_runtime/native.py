@@ -16,22 +16,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.c_headers import KERNEL_DIRECTORY, parse_functions
 from cuaug.errors import DeviceError
-
-__all__ = [
-    "BEST_ISA",
-    "BYTES_DATA_OFFSET",
-    "ISAS",
-    "KERNEL_DIRECTORY",
-    "address",
-    "data_address",
-    "libc",
-    "library",
-    "release_freed_memory",
-]
 
 #: `ctypes.get_errno()` returns the error number of its calls.
 libc = ctypes.CDLL(None, use_errno=True)
@@ -55,7 +44,9 @@ _KEEPS_GIL = (
     *("regions", "resize", "set_filter", "sort_operations", "split", "transpose", "warp"),
     *("draw", "first_window", "first_window_with_box", "is_resample_signature", "scratch_words", "signature"),
     *("device_batch_add_residents", "device_batch_bound", "device_batch_finish", "device_batch_make_resident"),
-    *("device_batch_new", "device_batch_plan", "device_batch_reserve", "pays_to_crop", "resident_jpeg_bytes"),
+    *("device_batch_new", "device_batch_prepare", "device_batch_reserve", "resident_jpeg_bytes"),
+    # A consumer that gives up the GIL here gets it back after a switch interval of each thread that waits for it.
+    *("pool_add", "pool_hurry"),
 )
 
 
@@ -138,11 +129,10 @@ _from_buffer: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 def address(array: NDArray[Any]) -> int:
     """Address of the array's first element; keep the array until the library has used it."""
     try:
-        if array.dtype.names is None:  # the buffer of a structured type would list every field
-            return _address_of(_from_buffer(array))
+        # The buffer of a structured type would list every field.
+        return _address_of(_from_buffer(array if array.dtype.names is None else array.view(np.uint8)))
     except (TypeError, ValueError):  # not contiguous, or read-only
-        pass
-    return int(array.ctypes.data)  # takes twice as long
+        return int(array.ctypes.data)  # takes twice as long
 
 
 def data_address(data: bytes | NDArray[Any]) -> int:

@@ -6,7 +6,6 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from cuaug._runtime.limits import DEFAULT_MAX_BYTES
-
-__all__ = ["NPY_SIGNATURE", "decode_npy", "decode_npz", "encode_npz"]
 
 NPY_SIGNATURE = b"\x93NUMPY"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -47,32 +44,6 @@ def decode_npy(data: bytes) -> NDArray[Any]:
         raise ValueError(f"an array of type {dtype} and shape {shape} has more than {available} bytes")
     array = np.frombuffer(data, np.uint8, math.prod(shape) * dtype.itemsize, file.tell()).view(dtype)
     return array.reshape(shape, order="F" if is_fortran else "C").copy()
-
-
-_KINDS = "biufU"
-
-
-def encode_npz(values: Mapping[str, Any]) -> bytes:
-    """Encodes arrays, numbers, strings and lists of them; equal values give equal bytes.
-
-    Raises:
-        ValueError: a value is anything else.
-    """
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, value in values.items():
-            try:
-                array = np.asarray(value)
-            except ValueError:  # a ragged list
-                array = np.empty(0, object)
-            if array.dtype.kind not in _KINDS:
-                raise ValueError(f"{name!r} holds {value!r:.100}, which no array of numbers or text holds")
-            member = io.BytesIO()
-            np.save(member, array, allow_pickle=False)
-            info = zipfile.ZipInfo(f"{name}.npy")  # of 1980: the same in every run
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, member.getbuffer())
-    return file.getvalue()
 
 
 def decode_npz(data: bytes) -> dict[str, Any]:

@@ -29,8 +29,6 @@ import torch.distributed
 
 from cuaug.errors import ArgumentError, DeviceError, RankError
 
-__all__ = ["RankAgreement", "SharedSeed", "are_connected", "check_rank", "group_rank", "own_gpu", "own_rank"]
-
 
 def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
     """(rank, world size): the arguments, else torch.distributed, else torchrun, else (0, 1).
@@ -139,10 +137,10 @@ class _Store:
     def get(self, key: str) -> str:
         return self.store.get(key).decode()
 
-    def wait_for(self, key: str, seconds: float, *, or_key: str = "") -> bool:
-        """Whether `key`, or `or_key`, was written within this time."""
+    def wait_for(self, key: str, seconds: float) -> bool:
+        """Whether `key` was written within this time."""
         end = time.monotonic() + seconds
-        while not self.has(key) and not (or_key and self.has(or_key)):
+        while not self.has(key):
             if time.monotonic() > end:
                 return False
             time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Limits of caches, and checks that a cache belongs to a dataset."""
+"""Limits of caches, the size of cached images, and checks that a cache belongs to a dataset."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from cuaug._runtime.arguments import integer, limit
 from cuaug._runtime.cpus import own_memory
 from cuaug._runtime.fork import fork_safe_lock
 
-__all__ = ["CacheStats", "differences", "format_bytes", "identity", "release_reservation", "set_limit"]
-
 # Default limits of the open caches, in bytes: memory that others must not claim.
 _reserved: dict[weakref.ref[Any], int] = {}
 _lock = fork_safe_lock()
@@ -25,7 +23,7 @@ class CacheStats:
     """Fill level of a cache.
 
     Attributes:
-        samples: number of samples; in an `EncodedCache` of clips, of videos.
+        samples: number of samples.
         bytes: bytes that count toward the limit.
         limit_bytes: the limit.
     """
@@ -88,3 +86,19 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     return ", ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names)
+
+
+def shrunken_size(height: int, width: int, short_side: int | None) -> tuple[int, int]:
+    """(height, width) in pixels at which an image is cached: short side at most `short_side`, never upscaled.
+
+    It is the size that `Resize(short_side)` gives, if smaller. None: the full size.
+
+    >>> shrunken_size(375, 500, 256), shrunken_size(200, 1000, 256)
+    ((256, 341), (200, 1000))
+    """
+    shorter = min(height, width)
+    if short_side is None or shorter <= short_side:
+        return height, width
+    if height == shorter:
+        return short_side, short_side * width // height
+    return short_side * height // width, short_side

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.arguments import integer
 from cuaug._runtime.fork import fork_safe_lock
+from cuaug._runtime.migration_hints import suggests_arguments
 from cuaug.cache.cache_limits import CacheStats, differences, identity, release_reservation, set_limit
 from cuaug.cache.disk_store import DiskStore
 from cuaug.errors import ArgumentError
-
-__all__ = ["DecodedCache", "DeviceBlocks", "DeviceImage", "DeviceStore", "MemoryStore"]
 
 log = logging.getLogger("cuaug")
 
@@ -177,6 +176,7 @@ class DeviceStore:
         return CacheStats(len(self._images), self._blocks.bytes, self._blocks.limit_bytes)
 
 
+@suggests_arguments
 class DecodedCache:
     """Keeps decoded images, full size or scaled down, so that later epochs read and decode nothing.
 

@@ -40,8 +40,6 @@ from cuaug._runtime.huge_pages import pages
 from cuaug.cache.cache_limits import CacheStats, differences
 from cuaug.errors import LoaderError, SourceError
 
-__all__ = ["DiskStore", "ImageBuffers"]
-
 # Limit on reusable bytes per power of two of the buffer size.
 _MAX_REUSABLE_BYTES = 1 << 30
 # Buffers tried per request, oldest first: these are most likely free.

@@ -14,10 +14,6 @@ from cuaug.codec.video.decoder import ffmpeg_version
 from cuaug.errors import ArgumentError
 from cuaug.sources.source import optional_method
 
-__all__ = ["open_cache"]
-
-_CACHE_BY_NAME = {"encoded": EncodedCache, "decoded": DecodedCache}
-
 
 def open_cache(
     cache: Any, source: Any, device: torch.device, decode: DecodeOptions
@@ -25,7 +21,7 @@ def open_cache(
     """Opens a loader's cache for its source.
 
     Args:
-        cache: "encoded", "decoded", a cache or None.
+        cache: "decoded", a cache or None.
         source: its `fingerprint` and `cache_key` identify the cached images. Without them the object's id does, which
             means nothing to another process.
         device: the loader's device.
@@ -37,10 +33,10 @@ def open_cache(
     """
     if cache is None:
         return None
-    if isinstance(cache, str) and cache in _CACHE_BY_NAME:
-        cache = _CACHE_BY_NAME[cache]()
+    if cache == "decoded":
+        cache = DecodedCache()
     if not isinstance(cache, (EncodedCache, DecodedCache)):
-        raise ArgumentError(f"cache must be 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
+        raise ArgumentError(f"cache must be 'decoded', a DecodedCache or an EncodedCache, not {cache!r}")
     contents: dict[str, Any] = {
         name: method() for name in ("fingerprint", "cache_key") if (method := optional_method(source, name)) is not None
     }
@@ -52,8 +48,8 @@ def open_cache(
             )
         contents = {"source": f"{type(source).__name__} object {id(source):#x}"}
     if isinstance(cache, EncodedCache):
-        if cache.on_device and getattr(source, "clip_sampler", None) is not None:
-            raise ArgumentError("cache: EncodedCache(on_device=True) keeps JPEGs, not videos")
+        if getattr(source, "clip_sampler", None) is not None:
+            raise ArgumentError("cache: EncodedCache keeps JPEGs, not videos")
         cache.open(len(source), contents, source=source, device=device)
     else:
         contents |= {"apply_exif": decode.apply_exif, "fancy_upsampling": decode.fancy_upsampling}

@@ -2,7 +2,7 @@
 
 nvImageCodec 0.9 has three decoders for JPEG: `nvjpeg_hw_decoder` (the hardware engine), `nvjpeg_cuda_decoder` (CUDA
 kernels; the Huffman codes are read on the CPU or on the GPU) and a lossless one. `DecoderPaths` chooses among them;
-`benchmarks/gpu_decode.py` measures them.
+`benchmarks/gpu_decode.py` measures the default ones.
 """
 
 from __future__ import annotations
@@ -23,52 +23,31 @@ from PIL import Image
 
 from cuaug._runtime.fork import hold_during_fork, renew_after_fork
 from cuaug._runtime.native import libc
+from cuaug._runtime.threads import OwnThread
 from cuaug.codec.messages import capture_stderr
-
-__all__ = [
-    "PLAIN_SIZE",
-    "DecoderPaths",
-    "decode_params",
-    "engine_decodes",
-    "gpu_decodes",
-    "import_lock",
-    "nv",
-    "open_streams",
-    "plain_jpeg",
-    "quiet_opencv",
-]
 
 
 @dataclass(frozen=True)
 class DecoderPaths:
-    """How one decoder splits and decodes the JPEGs of a batch.
+    """How nvImageCodec decodes.
 
     Attributes:
         fancy_upsampling: interpolate chroma, as libjpeg does.
-        load_hint: share of JPEGs for the engine, from 0 to 1; CUDA kernels decode the rest. 0 turns the engine off.
     """
 
     fancy_upsampling: bool = True
-    load_hint: float = 1.0
 
     @property
     def options(self) -> str:
         """The options of nvImageCodec's `Decoder`."""
         return f":fancy_upsampling={int(self.fancy_upsampling)}"
 
-    @property
-    def jpeg_backends(self) -> list[tuple[str, float]]:
-        """(backend kind, load hint) for JPEGs: with CPU_ONLY, a JPEG that fails would silently go to the CPU."""
-        engine = [("HW_GPU_ONLY", self.load_hint)] if self.load_hint > 0 else []
-        return [*engine, ("GPU_ONLY", 1.0), ("HYBRID_CPU_GPU", 1.0)]
 
-    @property
-    def other_backends(self) -> list[tuple[str, float]]:
-        """(backend kind, load hint) for PNG and WebP, which the CPU decodes.
+JPEG_BACKENDS = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU")
+"""For JPEGs, the engine first: with CPU_ONLY, a JPEG that fails would silently go to the CPU."""
 
-        With CPU_ONLY alone, nvImageCodec would take the output for host memory.
-        """
-        return [("GPU_ONLY", 1.0), ("CPU_ONLY", 1.0)]
+OTHER_BACKENDS = ("GPU_ONLY", "CPU_ONLY")
+"""For PNG and WebP, which the CPU decodes: with CPU_ONLY alone, nvImageCodec would take the output for host memory."""
 
 
 _nvimgcodec: ModuleType | None = None
@@ -87,7 +66,7 @@ def nv() -> ModuleType:
         if threading.current_thread() is threading.main_thread():
             results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
             arguments = results, _current_device()
-            threading.Thread(target=_import_in_thread, args=arguments, name="cuaug-import", daemon=True).start()
+            OwnThread(lambda: _import_in_thread(*arguments), lambda: None, "cuaug-import").start()
             error = results.get()
             if error is not None:
                 raise error
@@ -236,7 +215,7 @@ def engine_decodes(device_id: int) -> str:
         ctypes.CDLL("libnvcuvid.so.1")
     except OSError:
         text += "; libnvcuvid.so.1, which it needs, cannot be loaded (in a container: NVIDIA_DRIVER_CAPABILITIES=all)"
-    return f"{text}; other JPEGs are decoded by CUDA kernels, whatever load_hint says"
+    return f"{text}; other JPEGs are decoded by CUDA kernels"
 
 
 PLAIN_SIZE = 240, 320
@@ -253,7 +232,7 @@ def plain_jpeg(color: tuple[int, int, int]) -> bytes:
 def _decode_red(device_id: int, kinds: Sequence[str], options: str = "") -> tuple[float, float] | None:
     """The mean red and green of a red JPEG, decoded with these backends alone; None if none decodes it.
 
-    As in `CudaDecoder.prime`, the engine writes to memory of our own after the device has come to rest.
+    As in `NvImageCodecDecoder.prime`, the engine writes to memory of our own after the device has come to rest.
     """
     import torch
 

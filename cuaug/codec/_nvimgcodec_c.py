@@ -23,8 +23,6 @@ from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.codec.messages import TEXT_BYTES, split_lines
 from cuaug.errors import DeviceError
 
-__all__ = ["FROM_CROP", "FROM_FILE", "Decoded", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
-
 # In the order of `Functions` in kernels/jpeg/nvimgcodec.h.
 FUNCTIONS = (
     "nvimgcodecGetProperties",

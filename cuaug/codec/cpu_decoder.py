@@ -16,8 +16,6 @@ from cuaug.codec.jpeg_index import JpegIndex
 from cuaug.codec.sniff import Region
 from cuaug.errors import DecodeError
 
-__all__ = ["CpuDecoder", "DecodeResult", "thread_decoder"]
-
 _per_thread = threading.local()
 _MAX_KEPT_BYTES = 64 << 20
 _SHRINK_AFTER = 256

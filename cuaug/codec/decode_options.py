@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cuaug._runtime.arguments import flag, fraction, limit, one_of, thread_count
+from cuaug._runtime.arguments import flag, limit, one_of
 from cuaug._runtime.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
+from cuaug._runtime.migration_hints import suggests_arguments
 from cuaug.errors import ArgumentError
 
-__all__ = ["DecodeOptions", "open_options"]
 
-
+@suggests_arguments
 @dataclass(frozen=True, kw_only=True)
 class DecodeOptions:
     """How a `Loader` decodes images, passed as `Loader(..., decode=...)`.
@@ -19,7 +19,7 @@ class DecodeOptions:
     Args:
         mode: "RGB", three 8-bit channels; "L", one: gray, or Pillow's luma of color; "RGBA", four: opaque images have
             alpha 255; "unchanged", 1 to 16 channels of uint8, uint16 or float32, as the file stores them (PNG, TIFF,
-            NPY; other formats where Pillow keeps them).
+            NPY; other formats where Pillow keeps them). Some TIFFs need the extra `tiff`.
         lossy: decode files that hold more than the mode keeps. True takes 8 bits of 16, scales other ranges, such as a
             PGM's maxval 100, and takes the first page or frame of several; False refuses such files as a DecodeError.
             Alpha that "RGB" and "L" drop is logged once.
@@ -31,10 +31,6 @@ class DecodeOptions:
         index_bytes: largest size of the JPEG index, which lets crops decode only the blocks they need. It is a file in
             the images' folder, or else in CUAUG_CACHE_DIR, which ranks and later runs share. 0: no index. None: 1/64 of
             the machine's memory, and 1/10 of the disk's free space.
-        load_hint: fraction of nvImageCodec's JPEGs in a batch for the hardware JPEG decoder, from 0 to 1. Its CUDA
-            kernels decode the rest and round differently. 0: pixels depend on the file alone. None: 1.0, the fastest
-            measured. GPU only.
-        decode_threads: CPU threads that assist nvImageCodec. None: half of `threads`. GPU only.
         decoder: "auto": our kernels decode sequential JPEGs, with the CPU's bits, and nvImageCodec the other ones.
             "nvimgcodec" decodes all. `stats().decoded_by` tells which did. GPU only.
         video_decoder: "ffmpeg" decodes clips on the CPU. "nvdec" decodes them on the GPU's video engine, and with
@@ -51,8 +47,6 @@ class DecodeOptions:
     max_pixels: int = DEFAULT_MAX_PIXELS
     max_bytes: int = DEFAULT_MAX_BYTES
     index_bytes: int | None = None
-    load_hint: float | None = None
-    decode_threads: int | None = None
     decoder: Literal["auto", "nvimgcodec"] = "auto"
     video_decoder: Literal["ffmpeg", "nvdec"] = "ffmpeg"
 
@@ -65,19 +59,20 @@ class DecodeOptions:
             "max_pixels": limit("max_pixels", self.max_pixels, 1),
             "max_bytes": limit("max_bytes", self.max_bytes, 1),
             "index_bytes": None if self.index_bytes is None else limit("index_bytes", self.index_bytes, 0),
-            "load_hint": fraction("load_hint", self.load_hint),
             "decoder": one_of("decoder", self.decoder, ("auto", "nvimgcodec")),
             "video_decoder": one_of("video_decoder", self.video_decoder, ("ffmpeg", "nvdec")),
-            "decode_threads": thread_count("decode_threads", self.decode_threads),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)  # NumPy integers become Python ints
 
 
+_DEFAULT = DecodeOptions()
+
+
 def open_options(decode: Any) -> DecodeOptions:
     """The options, or for None the default ones."""
     if decode is None:
-        return DecodeOptions()
+        return _DEFAULT
     if not isinstance(decode, DecodeOptions):
         raise ArgumentError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
     return decode

@@ -12,17 +12,15 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.c_headers import columns, read_struct
 from cuaug._runtime.native import address, library
+from cuaug.codec.image import IMAGE
 from cuaug.codec.jpeg_index import JpegIndex
 
-__all__ = ["DeviceJpegs", "DevicePlan", "Places", "ResidentJpeg", "memory_bound", "resident_table"]
-
-_REGION = columns(read_struct("jpeg/decode_region.h", "EncodedRegion"))
+__all__ = ["DeviceJpegs", "JpegLaunch", "Places", "ResidentJpeg", "memory_bound", "resident_table"]
 
 
-class DevicePlan(NamedTuple):
-    """The struct `DevicePlan`: counts, offsets in the batch's memory, and sizes in bytes of device memory.
+class JpegLaunch(NamedTuple):
+    """The struct `JpegLaunch`: counts, offsets in the batch's memory, and sizes in bytes of device memory.
 
     Attributes:
         images, blocks, tiles, sets, scans: how many images, thread blocks that decode, tiles, sets of Huffman tables,
@@ -54,11 +52,11 @@ class DevicePlan(NamedTuple):
     segment_bytes: int
 
 
-def memory_bound(rows: NDArray[np.int64]) -> int:
+def memory_bound(rows: NDArray[Any]) -> int:
     """Bytes of a batch's memory that suffice for JPEGs.
 
     Args:
-        rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each.
+        rows: (n,) `IMAGE`.
     """
     return int(library.cuaug_device_batch_bound(address(rows), len(rows)))
 
@@ -83,17 +81,17 @@ class ResidentJpeg:
 
 def resident_table(
     residents: Sequence[ResidentJpeg], sizes: NDArray[np.int64], regions: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """(n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each, without a file.
+) -> NDArray[Any]:
+    """(n,) `IMAGE`, without a file.
 
     Args:
         sizes: (2, n) their heights and widths.
         regions: (n, 4).
     """
-    table = np.zeros((len(residents), 11), dtype=np.int64)
-    table[:, [_REGION.height, _REGION.width]] = sizes.T
-    table[:, _REGION.orientation] = [resident.orientation for resident in residents]
-    table[:, _REGION.is_jpeg], table[:, _REGION.y0 :] = True, regions
+    table = np.zeros(len(residents), dtype=IMAGE)
+    table["height"], table["width"] = sizes
+    table["orientation"], table["is_jpeg"] = [resident.orientation for resident in residents], True
+    table["y0"], table["x0"], table["y1"], table["x1"] = regions.T
     return table
 
 
@@ -108,7 +106,7 @@ class Places(NamedTuple):
 
 
 class DeviceJpegs:
-    """Collects the segments of N images. Native work adds them (`JpegStaging`); then one thread plans and finishes.
+    """Collects the segments of N images. Native work adds them (`JpegStaging`); then one thread prepares and finishes.
 
     Args:
         memory: (n,) uint8, from a multiple of 16 bytes on: `memory_bound` of them.
@@ -140,12 +138,12 @@ class DeviceJpegs:
     def __reduce__(self) -> NoReturn:
         raise TypeError("DeviceJpegs belong to this process: they can be neither copied nor pickled")
 
-    def add(self, numbers: NDArray[np.int64], rows: NDArray[np.int64], index: JpegIndex | None) -> NDArray[np.bool_]:
+    def add(self, numbers: NDArray[np.int64], rows: NDArray[Any], index: JpegIndex | None) -> NDArray[np.bool_]:
         """Adds n images in the calling thread; as `JpegStaging` on the threads of a loader.
 
         Args:
             numbers: (n,) their places in the batch.
-            rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each; keep the files during the call.
+            rows: (n,) `IMAGE`; keep the files during the call.
             index: entry points of JPEGs without restart markers.
 
         Returns:
@@ -157,14 +155,12 @@ class DeviceJpegs:
         library.cuaug_device_batch_add(self.handle, *arguments)
         return added
 
-    def add_residents(
-        self, numbers: NDArray[np.int64], residents: Sequence[ResidentJpeg], rows: NDArray[np.int64]
-    ) -> None:
+    def add_residents(self, numbers: NDArray[np.int64], residents: Sequence[ResidentJpeg], rows: NDArray[Any]) -> None:
         """Adds n images that are in device memory.
 
         Args:
             numbers: (n,) their places in the batch.
-            rows: (n, 11), an `EncodedRegion` each.
+            rows: (n,) `IMAGE`.
         """
         descriptions = np.array([resident.address for resident in residents], dtype=np.uint64)
         library.cuaug_device_batch_add_residents(
@@ -181,24 +177,27 @@ class DeviceJpegs:
         library.cuaug_device_batch_make_resident(self.handle, number, address(description), address(places))
         return description, Places(*places.tolist())
 
-    def reserve(self, size: int) -> int | None:
-        """Offset of `size` bytes of the memory for the caller, a multiple of 16; None if they do not fit."""
-        offset = int(library.cuaug_device_batch_reserve(self.handle, size))
+    def reserve(self, number: int, size: int) -> int | None:
+        """Offset of `size` bytes of the memory, a multiple of 16, for an image that another decoder decodes.
+
+        None if its share is taken: it has changed after its data were to be copied.
+        """
+        offset = int(library.cuaug_device_batch_reserve(self.handle, number, size))
         return None if offset < 0 else offset
 
-    def plan(self) -> DevicePlan:
+    def prepare(self) -> JpegLaunch:
         """Sizes the batch, after all images were added."""
-        plan = np.zeros(len(DevicePlan._fields), dtype=np.int64)
-        if library.cuaug_device_batch_plan(self.handle, address(plan)):
-            raise MemoryError("there is no memory to plan a batch of JPEGs")
-        return DevicePlan(*plan.tolist())
+        launch = np.zeros(len(JpegLaunch._fields), dtype=np.int64)
+        if library.cuaug_device_batch_prepare(self.handle, address(launch)):
+            raise MemoryError("there is no memory to prepare a batch of JPEGs")
+        return JpegLaunch(*launch.tolist())
 
     def finish(self, upload: int, samples: int, targets: int, lookups: int, scans: int = 0) -> NDArray[np.uint64]:
-        """Writes the tables of the planned batch for the device.
+        """Writes the tables of the prepared batch for the device.
 
         Args:
             upload: the address that the memory is copied to.
-            samples, targets, lookups, scans: addresses of the memory that `plan` sized.
+            samples, targets, lookups, scans: addresses of the memory that `prepare` sized.
 
         Returns:
             (N,) address of each image's region, packed [h, w, 3] as displayed; 0 for those not added.

@@ -7,14 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.c_headers import read_struct, struct_dtype
 from cuaug._runtime.limits import DEFAULT_MAX_PIXELS, check_pixels
-from cuaug._runtime.native import address, data_address, library
+from cuaug._runtime.native import data_address
 from cuaug.codec._nvimgcodec import open_streams
 from cuaug.codec._nvimgcodec_c import stored_size
 from cuaug.codec.formats.avif import AVIF_BRANDS, as_still_avif
@@ -22,7 +22,6 @@ from cuaug.codec.formats.jpeg2000 import CODESTREAM, check_jpeg2000
 from cuaug.codec.formats.loss import check_frames, check_pages, check_samples, log_alpha
 from cuaug.codec.formats.pillow import pillow_decode, pillow_open, pillow_orientation
 from cuaug.codec.formats.tiff import TIFF_SIGNATURES, check_tiff
-from cuaug.codec.jpeg_index import JpegIndex, crop_jpeg
 from cuaug.codec.messages import capture_stderr
 from cuaug.codec.sniff import (
     MAX_FULL_SCANS,
@@ -37,25 +36,8 @@ from cuaug.codec.sniff import (
 )
 from cuaug.errors import DecodeError
 
-__all__ = [
-    "MIN_CROP_SIDE",
-    "DecodedImage",
-    "EncodedImage",
-    "EncodedJpeg",
-    "FileView",
-    "jpegs_of",
-    "open_jpegs",
-    "pillow_header",
-    "read_header",
-    "read_jpeg_headers",
-    "read_other_header",
-]
-
-MIN_CROP_SIDE = 8
-"""Narrower regions, in pixels, are sliced from the whole image.
-
-libjpeg does not smooth the chroma of an image, or of a cropped row, that is a few pixels wide: the region would differ
-from the image by some levels."""
+IMAGE = struct_dtype(read_struct("jpeg/decode_region.h", "EncodedRegion"))
+"""A file with one image, its size, and the region to decode."""
 
 _UNOPENED = object()
 """Stands for a CodeStream that `_stream` opens on first access."""
@@ -65,19 +47,10 @@ _MIN_TILE_LIMIT = 1 << 20
 
 
 class FileView(NamedTuple):
-    """A file that native code has read, or of which it knows what it needs.
-
-    Attributes:
-        reads: the `FileReads` that `reads.read(number)` takes the bytes from.
-        row: address of its `FileRow` (kernels/cpu/batch_work.h).
-        address, size: of the bytes; the address is 0 if they were not read.
-    """
+    """File `number` of a `FileReads`: one that native code has read, or of which it knows what it needs."""
 
     reads: Any
     number: int
-    row: int
-    address: int
-    size: int
 
     def read(self) -> Any:
         """The bytes, as `FileReads.read`: raises if the file cannot be read, or has changed meanwhile."""
@@ -96,8 +69,6 @@ class EncodedImage:
     __slots__ = ("_data", "_opened", "_orientation", "height", "restart_interval", "width")
 
     for_gpu = False
-    ROW_FIELDS = 11
-    """Number of int64 in an `EncodedRegion` (kernels/jpeg/decode_region.h)."""
 
     def __init__(
         self, height: int, width: int, data: Any, stream: Any, orientation: int, restart_interval: int = 0
@@ -134,7 +105,7 @@ class EncodedImage:
         return self._opened
 
     def file_row(self) -> tuple[int, ...]:
-        """The fields of an `EncodedRegion` (kernels/jpeg/decode_region.h) before its region.
+        """The fields of an `IMAGE` before its region.
 
         Keep the image while they are used.
         """
@@ -144,36 +115,9 @@ class EncodedImage:
             self.for_gpu,
         )  # fmt: skip
 
-    def region_row(self, region: Region) -> NDArray[np.int64]:
-        """The `EncodedRegion` of a displayed region."""
-        return np.array((*self.file_row(), *region), dtype=np.int64)
-
-    def is_worth_cropping(self, region: Region, index: JpegIndex | None = None) -> bool:
-        """Whether a JPEG crop for this displayed region is possible and leaves out enough bytes to pay for itself."""
-        row = self.region_row(region)  # a name, or else the array would end before the call
-        return bool(library.cuaug_pays_to_crop(address(row), index is not None))
-
-    def crop_jpeg(
-        self, region: Region, index: JpegIndex | None = None, out: NDArray[np.uint8] | None = None
-    ) -> tuple[EncodedJpeg, Region] | None:
-        """Crop the JPEG to a region, by its restart markers or an index, without decoding.
-
-        Args:
-            region: as displayed, in pixels.
-            index: entry points of JPEGs without restart markers.
-            out: memory for the crop, of `SPARE_BYTES` more than the file; None allocates.
-
-        Returns:
-            The cropped JPEG, a view of `out`, and the region within its image. None if there are no suitable restart
-            markers or entry points, the crop would be the whole file, or the region is narrower than `MIN_CROP_SIDE`.
-        """
-        if not self.is_worth_cropping(region, index):
-            return None
-        crop = crop_jpeg(self.data, region, (self.height, self.width), self._orientation, index, out)
-        if crop is None:
-            return None
-        data, (height, width), inner = crop
-        return EncodedJpeg(height, width, data, _UNOPENED, self._orientation), inner
+    def region_row(self, region: Region) -> NDArray[Any]:
+        """(1,) `IMAGE`: a displayed region."""
+        return np.array([(*self.file_row(), *region)], dtype=IMAGE)
 
     def decode_with_pillow(self, region: Region | None = None) -> tuple[NDArray[np.uint8] | DecodeError, list[str]]:
         """Decode a region, or all, with Pillow: (pixels or the error, lines that the libraries printed)."""
@@ -200,8 +144,11 @@ class EncodedJpeg(EncodedImage):
     def staging_row(self) -> tuple[int, ...]:
         """As `file_row`, but a file that was not read has the address 0; then the address of the `FileRow`, or 0."""
         data = self._data
-        place = (data.address, data.size, data.row) if type(data) is FileView else (data_address(data), len(data), 0)
-        address, size, row = place
+        if type(data) is FileView:
+            file = data.reads.files[data.number]
+            address, size, row = int(file["data"]), int(file["size"]), int(data.reads.addresses[data.number])
+        else:
+            address, size, row = data_address(data), len(data), 0
         return address, size, self.height, self.width, self._orientation, self.restart_interval, 1, row
 
 
@@ -227,17 +174,20 @@ class DecodedImage:
             raise DecodeError(
                 f"a decoded image must be a uint8 array (H, W, 3), (H, W, 1) or (H, W), not {array.dtype} {array.shape}"
             )
-        if array.size == 0:
-            raise DecodeError(f"an array of shape {array.shape} holds no pixels")
-        self.height, self.width = array.shape[:2]
-        if max_pixels is not None:
-            check_pixels(self.height, self.width, max_pixels, "the array has")
+        self._take_size(array, max_pixels)
         if array.ndim == 2:
             array = array[:, :, None]
         if array.shape[2] == 1:
             array = np.repeat(array, 3, axis=2)
         packed = array.strides[2] == 1 and (array.strides[1] == 3 or self.width == 1)
         self.array: NDArray[np.uint8] = array if packed and array.strides[0] >= 0 else np.ascontiguousarray(array)
+
+    def _take_size(self, array: NDArray[Any], max_pixels: int | None) -> None:
+        if array.size == 0:
+            raise DecodeError(f"an array of shape {array.shape} holds no pixels")
+        self.height, self.width = array.shape[:2]
+        if max_pixels is not None:
+            check_pixels(self.height, self.width, max_pixels, "the array has")
 
     def __repr__(self) -> str:
         return f"DecodedImage(height={self.height}, width={self.width})"
@@ -288,22 +238,52 @@ def jpegs_of(
         files: whole files, bytes or (n,) uint8.
         apply_exif, max_pixels: as for `read_header`.
     """
-    heights, widths, components, orientations, intervals = headers.T.tolist()
-    # Pillow decodes CMYK: some such JPEGs are inverted, by a rule on which decoders disagree.
-    common = [
-        orientation and (count == 3 or count == 1) and 0 < height * width <= max_pixels
-        for height, width, count, orientation in zip(heights, widths, components, orientations, strict=True)
+    found = find_jpegs(*headers[:, :4].T, apply_exif=apply_exif, max_pixels=max_pixels)
+    columns = (column.tolist() for column in (*found, headers[:, -1]))
+    return [
+        EncodedJpeg(height, width, data, _UNOPENED, orientation, interval) if is_jpeg else None
+        for data, is_jpeg, height, width, orientation, interval in zip(files, *columns, strict=True)
     ]
-    all_common = all(common)
-    if not all_common:
-        files = list(compress(files, common))
-        heights, widths, orientations, intervals = (
-            list(compress(values, common)) for values in (heights, widths, orientations, intervals)
-        )
-    for i in [i for i, value in enumerate(orientations) if value != 1]:
-        heights[i], widths[i], orientations[i] = _displayed_size(heights[i], widths[i], orientations[i], apply_exif)
-    images = map(EncodedJpeg, heights, widths, files, repeat(_UNOPENED), orientations, intervals)
-    return list(images) if all_common else [next(images) if is_common else None for is_common in common]
+
+
+class FoundJpegs(NamedTuple):
+    """Which of n files are well-formed JPEGs, their displayed sizes, and the EXIF orientations to apply; (n,) each."""
+
+    is_jpeg: NDArray[np.bool_]
+    heights: NDArray[np.int32]
+    widths: NDArray[np.int32]
+    orientations: NDArray[np.int32]
+
+
+def find_jpegs(
+    heights: NDArray[np.int32],
+    widths: NDArray[np.int32],
+    components: NDArray[np.int32],
+    orientations: NDArray[np.int32],
+    *,
+    apply_exif: bool,
+    max_pixels: int,
+) -> FoundJpegs:
+    """The well-formed JPEGs among n files, by the columns of their headers from `jpeg_headers`.
+
+    Args:
+        apply_exif, max_pixels: as for `read_header`.
+    """
+    pixels = heights.astype(np.int64) * widths
+    # Pillow decodes CMYK: some such JPEGs are inverted, by a rule on which decoders disagree.
+    is_jpeg = (orientations > 0) & ((components == 3) | (components == 1)) & (pixels > 0) & (pixels <= max_pixels)
+    if not apply_exif:
+        return FoundJpegs(is_jpeg, heights, widths, np.ones_like(orientations))
+    swaps = swaps_axes(orientations)
+    return FoundJpegs(is_jpeg, np.where(swaps, widths, heights), np.where(swaps, heights, widths), orientations)
+
+
+def jpeg_in_table(row: Any, view: FileView) -> EncodedJpeg:
+    """The JPEG of a row of an `ImageTable`, whose file is `view`."""
+    height, width, orientation, interval = (
+        int(row[name]) for name in ("height", "width", "orientation", "restart_interval")
+    )
+    return EncodedJpeg(height, width, view, _UNOPENED, orientation, interval)
 
 
 def open_jpegs(images: Sequence[EncodedJpeg], memories: Sequence[NDArray[np.uint8]]) -> None:
@@ -385,7 +365,7 @@ def _check_structure(data: bytes, max_pixels: int) -> bytes:
     if data[:4] in TIFF_SIGNATURES:
         check_tiff(data, max_pixels)
     elif data[4:8] == b"ftyp" and data[8:12] in AVIF_BRANDS:
-        return as_still_avif(data, max_pixels)
+        return as_still_avif(data)
     elif data[:4] == CODESTREAM or data[4:8] == b"jP  ":
         check_jpeg2000(data, max_pixels)
     return data

@@ -4,8 +4,7 @@ The index is a file that processes share. `crop_jpeg` makes a smaller JPEG of th
 the same pixels. A decoder reads an entropy-coded segment from its first byte, so a region costs everything above it and
 to its left. Cropping the bitstream first leaves that work out, and the pixels stay the same, bit for bit.
 
-- Restart markers: the data between two of them decodes alone (ITU-T T.81, E.1.4). Some cameras write them, and
-  `cuaug prepare` adds them without loss.
+- Restart markers: the data between two of them decodes alone (ITU-T T.81, E.1.4). Some cameras write them.
 - Files without them are cropped by a `JpegIndex`, which records where their MCU rows begin.
 """
 
@@ -18,15 +17,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, data_address, library
 from cuaug.codec.sniff import Region, orient_region, swaps_axes
-
-__all__ = ["SPARE_BYTES", "IndexFile", "IndexStats", "JpegIndex", "crop_jpeg", "memory_file"]
 
 log = logging.getLogger("cuaug")
 
@@ -105,16 +102,16 @@ class JpegIndex:
         """The handle, if the file is open."""
         return self._handle
 
-    def handle_for(self, rows: NDArray[np.int64]) -> int | None:
+    def handle_for(self, rows: NDArray[Any]) -> int | None:
         """The handle if one of the regions can use the index; else None, so that no index file is made in vain.
 
         Args:
-            rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each.
+            rows: (n,) `IMAGE`.
         """
         if self._handle is None:
-            _, _, height, width, _, restart_interval, is_jpeg, y0, x0, y1, x1 = rows.T
-            needs_index = (is_jpeg != 0) & (restart_interval == 0)
-            is_crop = (y0 != 0) | (x0 != 0) | (y1 < height) | (x1 < width)
+            needs_index = (rows["is_jpeg"] != 0) & (rows["restart_interval"] == 0)
+            starts_later, ends_earlier = rows["y0"] + rows["x0"] != 0, rows["y1"] < rows["height"]
+            is_crop = starts_later | ends_earlier | (rows["x1"] < rows["width"])
             if not (needs_index & is_crop).any():
                 return None
         return self.handle

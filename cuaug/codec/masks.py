@@ -14,8 +14,6 @@ from cuaug.codec.formats.sample_format import Samples, stored_samples
 from cuaug.codec.image import pillow_header
 from cuaug.errors import DecodeError
 
-__all__ = ["decode_mask", "mask_array"]
-
 log = logging.getLogger("cuaug")
 
 _MODES = ("1", "L", "P", "I", "F", "I;16", "I;16L", "I;16B")

@@ -10,8 +10,6 @@ import numpy as np
 
 from cuaug._runtime.native import address, library
 
-__all__ = ["TEXT_BYTES", "MessageLog", "capture_stderr", "split_lines"]
-
 log = logging.getLogger("cuaug")
 
 TEXT_BYTES = 4096

@@ -31,14 +31,11 @@ from cuaug._runtime.limits import DEFAULT_MAX_PIXELS, check_pixels, check_sample
 from cuaug._runtime.npy import NPY_SIGNATURE, decode_npy
 from cuaug.codec.formats.loss import check_frames, check_pages, check_samples, check_white, is_deep_png
 from cuaug.codec.formats.pillow import error_message, pillow_decode, pillow_open, to_rgb8
-from cuaug.codec.formats.tiff import MAX_BANDS, TIFF_SIGNATURES
-from cuaug.codec.formats.tiff_pixels import read_tiff
+from cuaug.codec.formats.tiff import MAX_BANDS, TIFF_SIGNATURES, read_tiff
 from cuaug.codec.image import DecodedImage, EncodedImage, pillow_header
 from cuaug.codec.messages import MessageLog, capture_stderr
 from cuaug.codec.sniff import orient_array
-from cuaug.errors import DecodeError
-
-__all__ = ["MULTICHANNEL_MODES", "MultiChannelImage", "read_multichannel"]
+from cuaug.errors import DecodeError, LoaderError
 
 _MAX_CHANNELS = 16
 _WHITE = {np.dtype(np.uint8): None, np.dtype(np.uint16): np.float32(65535.0), np.dtype(np.float32): None}
@@ -78,11 +75,7 @@ class MultiChannelImage(DecodedImage):
                 f"with mode={mode!r} an array must be uint8 of {wanted} channel{'s' * (wanted > 1)}, not {array.dtype} "
                 f"{array.shape}: convert it, or use mode='unchanged'"
             )
-        if array.size == 0:
-            raise DecodeError(f"an array of shape {array.shape} holds no pixels")
-        self.height, self.width = array.shape[:2]
-        if max_pixels is not None:
-            check_pixels(self.height, self.width, max_pixels, "the array has")
+        self._take_size(array, max_pixels)
         self.channels, self.depth = channels, array.dtype
         count = 1 if channels == 1 else -(-channels // 3)
         channel = np.minimum(np.arange(3 * count), channels - 1)
@@ -130,7 +123,7 @@ def read_multichannel(
 
     Raises:
         DecodeError: damaged, too large, unknown, or with more than the mode can hold while `lossy` is False.
-        LoaderError: an unknown mode.
+        LoaderError: an unknown mode; a TIFF that needs tifffile, which is missing.
     """
     one_of("mode", mode, MULTICHANNEL_MODES)
     if not isinstance(data, bytes):
@@ -138,7 +131,7 @@ def read_multichannel(
     with capture_stderr() as lines:
         try:
             array = _read(data, mode, apply_exif, max_pixels, lossy)
-        except DecodeError:
+        except (DecodeError, LoaderError):
             raise
         except MemoryError as error:
             raise DecodeError(f"not enough memory: {error}") from error

@@ -28,21 +28,6 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 
-__all__ = [
-    "MAX_FULL_SCANS",
-    "MAX_SCANS",
-    "Region",
-    "apply_orientation",
-    "count_scans",
-    "exif_orientation",
-    "file_format",
-    "jpeg_headers",
-    "orient_array",
-    "orient_region",
-    "swaps_axes",
-    "webp_size",
-]
-
 _BYTE_ORDERS = (b"II*\0", b"MM\0*")
 _BE32, _LE32 = Struct(">I"), Struct("<I")
 _PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
@@ -87,8 +72,8 @@ def exif_orientation(data: bytes, form: str) -> int | None:
         return None
 
 
-def swaps_axes(orientation: int) -> bool:
-    """Whether the stored height becomes the displayed width."""
+def swaps_axes(orientation: Any) -> Any:
+    """Whether the stored height becomes the displayed width; of a number, or of each of an array."""
     return orientation >= 5
 
 
@@ -113,8 +98,9 @@ def jpeg_headers(files: Sequence[bytes], max_pixels: int = 1 << 48) -> NDArray[n
 
     Returns:
         (n, 5): heights, widths, component counts, orientations and restart intervals. Sizes are as stored; intervals
-        are in MCUs, 0 without restart markers. The orientation is 0 for a file that is no JPEG, whose EXIF or markers
-        no encoder writes, or that exceeds `MAX_SCANS` or scans * pixels > `MAX_FULL_SCANS` * `max_pixels`.
+        are in MCUs, 0 without restart markers. Zeros for a file that is left to Pillow, with the reason in place of its
+        orientation: a negative number, `ForPillow` in kernels/jpeg/headers.h. TOO_MANY_SCANS are more than `MAX_SCANS`,
+        or scans * pixels > `MAX_FULL_SCANS` * `max_pixels`.
     """
     n = len(files)
     # A ctypes array would also hold a reference to each file, which takes half a microsecond; `files` holds them.
@@ -133,7 +119,8 @@ def count_scans(data: bytes) -> int:
 
 
 def _jpeg(data: bytes) -> int | None:
-    return int(jpeg_headers([data])[0, 3]) or None
+    orientation = int(jpeg_headers([data])[0, 3])
+    return orientation if orientation > 0 else None
 
 
 def _only_upright(exif: bytes | None) -> int | None:
@@ -220,22 +207,6 @@ def orient_region(region: Region, size: tuple[int, int], orientation: int, *, in
     if orientation in _FLIPS_COLUMNS:
         x0, x1 = width - x1, width - x0
     return (x0, y0, x1, y1) if not inverse and swaps_axes(orientation) else (y0, x0, y1, x1)
-
-
-def apply_orientation(pixels: NDArray[np.uint8], orientation: int, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Rotate and flip stored pixels to the displayed image.
-
-    Args:
-        pixels: (h, w, 3) as stored; the pixels of a row are packed.
-        orientation: the EXIF orientation, 1 to 8.
-        out: (h * w * 3,) memory for the result.
-
-    Returns:
-        (h, w, 3), or (w, h, 3) where the orientation swaps the axes: a packed view of `out`.
-    """
-    height, width, _ = pixels.shape
-    library.cuaug_apply_orientation(address(pixels), pixels.strides[0], height, width, orientation, address(out))
-    return out.reshape((width, height, 3) if swaps_axes(orientation) else (height, width, 3))
 
 
 def orient_array(array: NDArray[Any], orientation: int) -> NDArray[Any]:

@@ -5,10 +5,6 @@ cli.py           the `cuaug` command: its arguments; runs one of the commands, o
 demo.py          `cuaug demo`: trains a small network on pictures of shapes that it draws itself
 index.py         `cuaug index` makes a data set's JPEG index ahead of the first epoch
 open_paths.py    the sources of the paths that commands take: images or videos, in files, folders, lists and containers
-prepare.py       `cuaug prepare` adds restart markers to JPEGs without loss, so that crops of them decode alone
-preview.py       `cuaug preview`: a grid of images and random results of a chain of transforms
-profile.py       `cuaug profile`: throughput of a loader, and the time of each stage
 progress_bar.py  a progress bar on a terminal, for commands
 doctor/          `cuaug doctor`: checks an installation
-shard/           `cuaug shard` writes the samples of any source as tars
 """

@@ -29,9 +29,8 @@ from cuaug._runtime.limits import DEFAULT_MAX_PIXELS
 from cuaug.commands.progress_bar import Progress
 from cuaug.errors import CuaugError, DecodeError
 
-__all__ = ["check"]
-
 _MAX_CHILDREN = 50
+_CLASSES_SHOWN = 10
 _REPORT_SECONDS = 1.0  # between two reports of a video in progress
 _OPENING = 30  # time limit for opening, in multiples of a sample's: opening may index shards
 
@@ -50,6 +49,8 @@ def check(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     finally:
         report.clear()
     if report.samples:
+        if report.classes:
+            print(report.classes, file=out)
         print(f"{report.checked} of {report.samples} samples checked, {report.damaged} damaged", file=out)
     return 0 if is_complete and not report.damaged else 1
 
@@ -60,11 +61,13 @@ class _Report:
     Attributes:
         table: a csv.writer.
         samples, checked, damaged: counts.
+        classes: what the labels mean.
     """
 
     def __init__(self, out: TextIO, errors: TextIO) -> None:
         self.table: Any = None
         self.checked = self.damaged = 0
+        self.classes = ""
         self._out, self._errors = out, errors
         self._progress = Progress(errors, unit="samples")
 
@@ -105,7 +108,7 @@ def _check_all(options: argparse.Namespace, report: _Report) -> bool:
         with contextlib.closing(_events(request, options.timeout)) as events:
             for kind, *event in events:
                 if kind == "opened":
-                    report.samples = event[0]
+                    report.samples, report.classes = event
                 elif kind == "begin":
                     under_way[event[0]] = event[1]
                     begin = max(begin, event[0] + 1)
@@ -199,8 +202,12 @@ def _check_samples(request: dict[str, Any], send: Any, lock: threading.Lock) -> 
     from cuaug.codec import CpuDecoder
     from cuaug.commands.open_paths import open_paths
 
-    source: Any = open_paths(request["paths"], {"frames": 1, "sampling": "uniform"})
-    send("opened", len(source))
+    source: Any = open_paths(request["paths"])
+    names = list(getattr(source, "classes", None) or ())
+    shown = ", ".join(f"{str(name)[:60]!r}" for name in names[:_CLASSES_SHOWN]) + ", ..." * (
+        len(names) > _CLASSES_SHOWN
+    )
+    send("opened", len(source), f"{len(names)} classes, numbered from 0: {shown}" if names else "")
 
     last_report = time.monotonic()
 

@@ -10,18 +10,14 @@ import argparse
 import importlib
 import io
 import os
-import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from cuaug import __version__
 from cuaug.commands import doctor
-
-__all__ = ["main", "make_parser"]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -33,12 +29,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_doctor(commands)
     _add_demo(commands)
-    _add_preview(commands)
-    _add_profile(commands)
-    _add_prepare(commands)
     _add_index(commands)
     _add_check(commands)
-    _add_shard(commands)
     return parser
 
 
@@ -70,107 +62,6 @@ def _add_demo(commands: Any) -> None:
         "--pictures",
         metavar="FOLDER",
         help="train nothing: only write the pictures to FOLDER/train and FOLDER/validation, a folder per class",
-    )
-
-
-def _add_preview(commands: Any) -> None:
-    text = "draw a grid of images and random results of a chain of transforms"
-    command = commands.add_parser(
-        "preview",
-        help=text,
-        description=f"{text.capitalize()}. Each row has one image and its results. Normalize is undone. Other values "
-        "beyond [0, 1] are stretched to that range, and the caption says so. Exit status: 0, or 1 with an error "
-        "message of one line.",
-        epilog='example: cuaug preview photos --transforms "[T.RandomResizedCrop(224)]" -o grid.png',
-    )
-    command.add_argument(
-        "images",
-        nargs="+",
-        metavar="PATH",
-        help="image files or folders; or one list file, CSV, COCO file, tar, ..., whose boxes, masks and keypoints are "
-        "drawn. Mixes take the images that are shown. Of videos, each row shows the frames of a clip",
-    )
-    command.add_argument(
-        "--limit", type=_at_least_1, default=64, help="most images to show, evenly chosen (default: %(default)s)"
-    )
-    command.add_argument(
-        "--transforms",
-        required=True,
-        metavar="FILE_OR_EXPR",
-        help="a Python file that defines `transforms`, a transform or a list of transforms; or an expression such as "
-        '"[T.RandomResizedCrop(224), T.ColorJitter(0.4)]", where T is cuaug.transforms, beside cuaug, math and torch. '
-        "The code runs with your permissions",
-    )
-    command.add_argument("-o", "--output", required=True, metavar="FILE", help="image file to write, such as grid.png")
-    command.add_argument("--columns", type=_at_least_1, default=6, help="results per image (default: 6)")
-    command.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
-    command.add_argument(
-        "--side",
-        type=_at_least_1,
-        default=224,
-        help="longest side of each image in the grid, in pixels (default: 224)",
-    )
-    _add_clip_options(command)
-
-
-def _add_clip_options(command: Any) -> None:
-    command.add_argument("--frames", type=_at_least_1, default=8, help="frames of a clip of a video (default: 8)")
-    command.add_argument(
-        "--stride", type=_at_least_1, default=4, help="distance of two frames of a clip, in frames (default: 4)"
-    )
-
-
-def _add_profile(commands: Any) -> None:
-    text = "measure how fast files are loaded and augmented, and how long each stage takes"
-    command = commands.add_parser(
-        "profile",
-        help=text,
-        description=f"{text.capitalize()}. The consumer does nothing. docs/performance.md explains the table. Exit "
-        "status: 0, or 1 with an error message of one line.",
-        epilog="example: cuaug profile photos --batch-size 256 --html timeline.html",
-    )
-    command.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="image files; or one folder, list file, COCO file, tar, ...; or videos, whose clips are loaded",
-    )
-    command.add_argument(
-        "--transforms",
-        default="[T.RandomResizedCrop(224)]",
-        metavar="FILE_OR_EXPR",
-        help="as for `cuaug preview` (default: %(default)s)",
-    )
-    command.add_argument(
-        "--batches", type=_at_least_1, default=50, help="number of batches; few files repeat (default: 50)"
-    )
-    command.add_argument("--batch-size", type=_at_least_1, default=64, help="samples per batch (default: 64)")
-    command.add_argument("--device", help="cpu or cuda (default: cuda if it works)")
-    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
-    command.add_argument("--prefetch", type=_at_least_1, help="as for `Loader`")
-    _add_clip_options(command)
-    command.add_argument("--html", metavar="FILE", help="write the timeline of all threads as an HTML page")
-    command.add_argument("--trace", metavar="FILE", help="write the timeline as a trace for ui.perfetto.dev")
-
-
-def _add_prepare(commands: Any) -> None:
-    text = "add restart markers to JPEGs, losslessly, so that crops decode faster"
-    command = commands.add_parser(
-        "prepare",
-        help=text,
-        description="Adds restart markers to JPEGs, losslessly, so that crops decode faster. Files keep their names "
-        "and stay readable by any program. JPEGs in tars are rewritten too; other files are copied. Existing files in "
-        "TARGET are skipped, so an interrupted run can be resumed. Needs jpegtran, from libjpeg-turbo. Exit status: "
-        "0, or 1 if a file could not be read or written; a message names it.",
-        epilog="example: cuaug prepare photos photos-prepared",
-    )
-    command.add_argument(
-        "source", type=Path, metavar="SOURCE", help="a folder (with its subfolders), an image or a tar"
-    )
-    command.add_argument("target", type=Path, metavar="TARGET", help="the folder to write to")
-    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
-    command.add_argument(
-        "--jpegtran", default="jpegtran", metavar="PROGRAM", help="the jpegtran to run (default: %(default)s)"
     )
 
 
@@ -223,58 +114,6 @@ def _add_check(commands: Any) -> None:
         metavar="SECONDS",
         help="a sample without progress for longer counts as damaged (default: %(default)s)",
     )
-
-
-def _add_shard(commands: Any) -> None:
-    text = "write a data set as tars in WebDataset's layout"
-    command = commands.add_parser(
-        "shard",
-        help=text,
-        description=f"{text.capitalize()}. Images are stored as they are, unless --short-side scales them. Run it "
-        "again after an interruption: finished shards stay. A manifest beside the tars knows them by size and SHA-256. "
-        "Exit status: 0, or 1 with an error message of one line.",
-        epilog="example: cuaug shard photos out/train-{:05d}.tar --size 500MB",
-    )
-    command.add_argument("source", nargs="+", metavar="SOURCE", help="as the paths of `cuaug index`")
-    command.add_argument("out", metavar="OUT", help="the files to write, such as out/train-{:05d}.tar")
-    command.add_argument(
-        "--image", metavar="FIELD", help="SOURCE's field of tars, or column of Parquet files, with the image"
-    )
-    command.add_argument(
-        "--label",
-        action="append",
-        metavar="FIELD",
-        help="the field or column with the label (default: cls or label); repeated: a dict; '': the sample's index",
-    )
-    command.add_argument(
-        "--size", type=_bytes, default="1GiB", help="size of a shard, about: such as 500MB (default: %(default)s)"
-    )
-    command.add_argument(
-        "--short-side",
-        type=_at_least_1,
-        metavar="PIXELS",
-        help="scale larger images down to this short side: JPEGs to JPEGs of quality 95, others to PNG",
-    )
-    command.add_argument("--restart-markers", action="store_true", help="add restart markers to JPEGs, as prepare does")
-    command.add_argument(
-        "--jpegtran", default="jpegtran", metavar="PROGRAM", help="the jpegtran to run (default: %(default)s)"
-    )
-    command.add_argument("--shuffle", type=int, metavar="SEED", help="a random order, instead of the source's")
-    command.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="a sample that cannot be read ends the run (default), or is left out and listed in the manifest",
-    )
-    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(I?)B?", text.upper())
-    size = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2] or " ")) if match else 0
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 1GiB or 500MB")
-    return size
 
 
 def _at_least_1(text: str) -> int:

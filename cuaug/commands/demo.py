@@ -24,8 +24,6 @@ from cuaug import transforms as T
 from cuaug.errors import CuaugError
 from cuaug.loader import Loader
 
-__all__ = ["accuracy", "demo", "network", "write_shapes"]
-
 _COUNT, _EPOCHS, _BATCH, _SIDE = 1600, 8, 32, 64
 _MEAN, _STD = 0.5, 0.25
 _CORNERS = {"triangle": 3, "square": 4, "star": 5}
@@ -65,9 +63,7 @@ def _run(folder: Path, device: str | None, picture: str, out: TextIO) -> None:
         print(f"one batch, as the network sees it: {picture}\n", file=out, flush=True)
         _train(loader, held, out)
         print(f"\nThe loader's stages, all epochs:\n{loader.stats()}", file=out)
-    print(
-        f"\n{time.perf_counter() - start:.0f} s in total. Next, with images of your own: cuaug preview --help", file=out
-    )
+    print(f"\n{time.perf_counter() - start:.0f} s in total. Next, with images of your own: docs/tutorial.md", file=out)
 
 
 def _write_pictures(folder: Path, out: TextIO) -> None:

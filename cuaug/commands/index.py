@@ -19,15 +19,13 @@ from cuaug.errors import CuaugError, DecodeError, SourceError
 from cuaug.sources.file_bytes import error_reason, is_fd_limit_error
 from cuaug.sources.jpeg_index_file import open_index_file
 
-__all__ = ["index"]
-
 _SAMPLES_PER_TASK = 64
 
 
 def index(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """Runs the command: prints the outcome and returns the exit status."""
     try:
-        source: Any = open_paths(options.paths, {"frames": 1, "sampling": "uniform"})
+        source: Any = open_paths(options.paths)
         file = open_index_file(source)
         if file.path is None or not file.can_write:
             os.close(file.fd)

@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cuaug._runtime.limits import DEFAULT_MAX_BYTES, check_bytes
-from cuaug.errors import ArgumentError
-from cuaug.sources import Parquet, Source, TarShards, Videos, open_source, optional_method
+from cuaug.sources import Source, Videos, open_source, optional_method
 from cuaug.sources.file_bytes import read_bytes
 from cuaug.sources.files import EXTENSIONS, images_below
 from cuaug.sources.text import open_text
 from cuaug.sources.videos import EXTENSIONS as VIDEO_EXTENSIONS
 
-__all__ = ["open_paths", "open_videos", "read_sample"]
-
 _LISTS = (".txt", ".lst")
 
 
-def open_paths(paths: Sequence[str], clips: Mapping[str, Any], fields: Mapping[str, Any] | None = None) -> Source:
-    """The source for a command's paths: image files, or one folder, list file, tar, ...; or videos.
-
-    Args:
-        clips: arguments of `Videos`.
-        fields: arguments "image" and "label" of `TarShards` or `Parquet`, for paths of their files.
+def open_paths(paths: Sequence[str]) -> Source:
+    """The source for a command's paths: image files, or one folder, list file, tar, ...; or videos, one sample each.
 
     Raises:
-        LoaderError: a path does not exist or is not supported, or `fields` are given for other paths.
+        LoaderError: a path does not exist or is not supported.
     """
-    if fields:
-        for extension, shards in ((".tar", TarShards), (".parquet", Parquet)):
-            if all(path.endswith(extension) for path in paths):
-                return shards(list(paths), **fields)
-        raise ArgumentError(
-            "--image and --label name fields of .tar files or columns of .parquet files; SOURCE is neither"
-        )
-    videos = open_videos(paths, clips)
+    videos = _open_videos(paths)
     if videos is not None:
         return videos
     first = paths[0]
@@ -44,22 +30,19 @@ def open_paths(paths: Sequence[str], clips: Mapping[str, Any], fields: Mapping[s
     return open_source(first if len(paths) == 1 and not is_image else list(paths))
 
 
-def open_videos(paths: Sequence[str], clips: Mapping[str, Any]) -> Videos | None:
-    """Clips of the videos at the paths; None if a path is something else.
+def _open_videos(paths: Sequence[str]) -> Videos | None:
+    """The videos at the paths; None if a path is something else.
 
     A folder counts as videos if it holds some, and no image.
-
-    Args:
-        clips: arguments of `Videos`.
     """
     if not all(map(_is_of_videos, paths)):
         return None
     if len(paths) == 1:
-        return Videos(paths[0], **clips)
+        return Videos(paths[0], frames=1, sampling="uniform")
     files: list[str] = []
     for path in paths:
-        files += images_below(path, extensions=VIDEO_EXTENSIONS) if os.path.isdir(path) else [path]
-    return Videos(files, **clips)
+        files += images_below(path, VIDEO_EXTENSIONS) if os.path.isdir(path) else [path]
+    return Videos(files, frames=1, sampling="uniform")
 
 
 def _is_of_videos(path: str) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-__all__ = ["Progress"]
-
 _INTERVAL_SECONDS = 0.2
 _WIDTH = 24
 _MIN_SECONDS = 3.0  # before it estimates the time left

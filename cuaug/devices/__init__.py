@@ -9,7 +9,6 @@ workspace.py      memory of a run on a GPU, where images between passes lie in i
 nvrtc.py          compilation of the kernels for a GPU, and their loading by CuPy
 nvrtc_program.py  compilation of one program, also in a process of its own
 specialize.py     kernels for what a chain's batches contain, compiled in the background
-lut_fusion.py     several point operations as one look-up table
 output.py         the tensors that finished images are written to
 """
 
@@ -22,11 +21,10 @@ import torch
 
 from cuaug._runtime.cpus import threads_for
 from cuaug.devices.cpu import CpuExecutor
-from cuaug.devices.lut_fusion import fuse_luts
-from cuaug.devices.output import OutputStacks, first_size_mismatch
+from cuaug.devices.output import OutputStacks, PackedOutput, first_size_mismatch
 from cuaug.plan import CompiledPlan
 
-__all__ = ["CpuExecutor", "OutputStacks", "first_size_mismatch", "fuse_luts", "run"]
+__all__ = ["CpuExecutor", "OutputStacks", "PackedOutput", "first_size_mismatch", "run"]
 
 
 def run(

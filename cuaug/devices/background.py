@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,13 +18,15 @@ import tempfile
 from cuaug._runtime.disk import UntrustedError, cache_directory, warn_once
 from cuaug.errors import DeviceError
 
-__all__ = ["BackgroundProcess", "read_code", "write_code"]
-
+# A process that has not ended so long after it was asked to is killed.
+_KILL_SECONDS = 1.0
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class BackgroundProcess:
-    """A process of this interpreter that runs a script. It reads and writes files: a full pipe would stop it.
+    """A process of this interpreter that runs a script, which prints code and its SHA-256 digest.
+
+    It reads and writes files: a full pipe would stop it.
 
     Args:
         script: path of the script, which imports nothing of cuaug.
@@ -44,10 +48,10 @@ class BackgroundProcess:
             )
 
     def poll(self) -> bytes | None:
-        """The standard output, once; None while the process runs.
+        """The code, once; None while the process runs.
 
         Raises:
-            DeviceError: the process failed.
+            DeviceError: there is no whole code. The exit status does not tell: it is lost where SIGCHLD is ignored.
         """
         status = self._process.poll()
         if status is None:
@@ -55,17 +59,29 @@ class BackgroundProcess:
         with self._output, self._errors:
             self._output.seek(0)
             self._errors.seek(0)
-            if status:
+            code = _verified(self._output.read())
+            if code is None:
                 errors = self._errors.read().decode(errors="replace").strip()
-                raise DeviceError(f"the compiling process ended with status {status}: {errors[-2000:]}")
-            return self._output.read()
+                raise DeviceError(f"the compiling process made no code (status {status}): {errors[-2000:]}")
+            return code
 
     def wait(self) -> None:
         self._process.wait()
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """Ends the process and what it has started. It may remove its temporary files."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.killpg(self._process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_KILL_SECONDS)
+
+
+def _verified(kept: bytes) -> bytes | None:
+    """The code before its digest; None if it is damaged or empty."""
+    code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
+    return code if code and hashlib.sha256(code).digest() == digest else None
 
 
 def read_code(name: str, max_bytes: int, warning: str) -> bytes | None:
@@ -76,9 +92,7 @@ def read_code(name: str, max_bytes: int, warning: str) -> bytes | None:
     """
     try:
         with cache_directory(make=False) as directory:
-            kept = directory.read(name, limit=max_bytes)
-        code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
-        return code if hashlib.sha256(code).digest() == digest else None
+            return _verified(directory.read(name, limit=max_bytes))
     except UntrustedError as error:  # nothing else would reveal foreign machine code
         warn_once(error, warning)
     except OSError:  # usually: no such file

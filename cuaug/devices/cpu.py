@@ -11,8 +11,6 @@ from cuaug._runtime.native import BEST_ISA, ISAS, address, library
 from cuaug.devices.cpu_functions import with_compiled_functions
 from cuaug.plan import CompiledPlan, Type
 
-__all__ = ["CpuExecutor"]
-
 _TYPE_BYTES = {Type.UINT8: 1, Type.FLOAT16: 2, Type.BFLOAT16: 2, Type.FLOAT32: 4}
 
 
@@ -36,7 +34,7 @@ class CpuExecutor:
         self._tile = tile or (0, 0)
         self._others = [CpuExecutor(other, isa=isa, tile=tile) for other in compiled.others]
         if self._others:  # each group writes its planes behind those of the one before
-            self._group_bytes = 3 * _TYPE_BYTES[compiled.target_type] * compiled.sizes().prod(axis=0)
+            self._group_bytes = 3 * _TYPE_BYTES[compiled.target_type] * compiled.planes()
 
     def run(self, sample: int, source: NDArray[np.generic], target: int, *, y: int = 0, x: int = 0) -> None:
         """Runs every pass of one sample.

@@ -7,8 +7,6 @@ same bits. `CUAUG_CACHE_DIR` or the user's cache directory keeps the code. CUAUG
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -23,13 +21,12 @@ from pathlib import Path
 
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.native import BEST_ISA, ISAS, KERNEL_DIRECTORY
+from cuaug._runtime.threads import call_at_exit
 from cuaug.devices import cxx_program
 from cuaug.devices.background import BackgroundProcess, read_code, write_code
 from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan
 from cuaug.plan.pixel_function import PixelFunction
-
-__all__ = ["FLAGS", "ISA_FLAGS", "wait_until_compiled", "with_compiled_functions"]
 
 log = logging.getLogger("cuaug")
 
@@ -81,14 +78,6 @@ def with_compiled_functions(compiled: CompiledPlan) -> CompiledPlan:
     return dataclasses.replace(compiled, ops=ops, functions=())
 
 
-def wait_until_compiled(function: PixelFunction) -> bool:
-    """Waits for a function's code; returns whether there is some. For tests and benchmarks."""
-    while not _address(function) and _running is not None and not _failed:
-        with contextlib.suppress(OSError):
-            _running[1].wait()
-    return _address(function) != 0
-
-
 def _address(function: PixelFunction) -> int:
     """The address of a function's code; 0 until it is compiled, in turn with others."""
     global _failed
@@ -111,8 +100,8 @@ def _advance(function: PixelFunction) -> None:
         if code is None:
             return
         _running = None
+        _load(other, code)  # first: code that does not load is not kept
         write_code(_file_name(other), code)
-        _load(other, code)
     if function.number in _addresses:
         return
     if (cached := _read_cached(function)) is not None:
@@ -186,5 +175,5 @@ def _renew() -> None:
     _running = None
 
 
-atexit.register(_kill_running)
+call_at_exit(_kill_running)
 renew_after_fork(_renew)

@@ -26,8 +26,8 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
-from cuaug.codec import DevicePlan
-from cuaug.devices.nvrtc import JpegKernels, Kernels, convert_kernel, jpeg_kernels, kernels, shared_memory_limit
+from cuaug.codec import JpegLaunch
+from cuaug.devices.nvrtc import JpegKernels, convert_kernel, jpeg_kernels, kernels, shared_memory_limit
 from cuaug.devices.specialize import Specializer
 from cuaug.devices.workspace import (
     LaunchStream,
@@ -42,40 +42,28 @@ from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan, operations
 from cuaug.plan.layout import RAW_SAMPLE, YUV_IMAGE, view_as
 
-__all__ = [
-    "DEFAULT_SHARED_BYTES",
-    "THREADS",
-    "CudaExecutor",
-    "Kernels",
-    "Launch",
-    "Workspace",
-    "decode_jpegs",
-    "plan_launches",
-    "scratch_bytes",
-]
-
 _counts = np.zeros(len(JpegKernels._fields), dtype=np.int64)
 _TABLES_PER_SET = int(library.cuaug_jpeg_threads(address(_counts)))
 #: Threads of a block of each kernel.
 _THREADS = JpegKernels(*_counts.tolist())
 
 
-def decode_jpegs(device: torch.device, plan: DevicePlan, upload: int, lookups: int) -> None:
+def decode_jpegs(device: torch.device, launch: JpegLaunch, upload: int, lookups: int) -> None:
     """Queues the launches on torch's current stream of the device.
 
     Args:
-        plan: of the batch, which `DeviceJpegs.finish` has finished for the same addresses.
+        launch: of the batch, which `DeviceJpegs.finish` has finished for the same addresses.
         upload: address of the copy of the batch's memory, whose copy is queued on this stream.
         lookups: address of memory for Huffman look-up tables.
     """
     kernels, stream = jpeg_kernels(device.index), LaunchStream(torch.cuda.current_stream(device).cuda_stream)
-    offsets = plan.definitions_at, plan.scans_at, plan.images_at, plan.blocks_at, plan.tiles_at
+    offsets = launch.definitions_at, launch.scans_at, launch.images_at, launch.blocks_at, launch.tiles_at
     definitions, scans, images, blocks, tiles = (np.uint64(upload + offset) for offset in offsets)
     launches: list[tuple[str, tuple[int, int, int], tuple[np.uint64, ...]]] = [
-        ("build_lookups", (plan.sets, _TABLES_PER_SET, 1), (definitions, np.uint64(lookups))),
-        ("scan_jpeg", (plan.scans, 1, 1), (scans,)),
-        ("decode_jpeg", (plan.blocks, 1, 1), (images, blocks)),
-        ("color_jpeg", (plan.tiles, 1, 1), (images, tiles)),
+        ("build_lookups", (launch.sets, _TABLES_PER_SET, 1), (definitions, np.uint64(lookups))),
+        ("scan_jpeg", (launch.scans, 1, 1), (scans,)),
+        ("decode_jpeg", (launch.blocks, 1, 1), (images, blocks)),
+        ("color_jpeg", (launch.tiles, 1, 1), (images, tiles)),
     ]
     with torch.cuda.device(device):
         for name, grid, arguments in launches:
@@ -195,8 +183,6 @@ def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> NDAr
     return 4 * words
 
 
-__all__ += ["availability_error", "convert_kernel", "count_fills", "fork_error", "kernels", "pci_addresses"]
-
 #: Threads per block: any multiple of a warp, up to the 256 that `resample` is compiled for.
 THREADS = 128
 # Limit of the grid's second and third side; a larger batch takes more launches.
@@ -229,13 +215,6 @@ def availability_error(device: torch.device) -> str:
     except DeviceError as error:
         return str(error)
     return ""
-
-
-def pci_addresses() -> list[str]:
-    """The PCI address of each GPU that this process sees, such as "0000:C1:00.0". Makes no CUDA context."""
-    from cupy.cuda import runtime
-
-    return [runtime.deviceGetPCIBusId(number) for number in range(torch.cuda.device_count())]
 
 
 def count_fills(compiled: CompiledPlan) -> int:
@@ -357,7 +336,7 @@ class CudaExecutor:
             for launch in planned:
                 count = len(launch.samples)
                 signature = library.cuaug_signature(address(part[position:]), count, address(self.compiled.ops))
-                is_simple = library.cuaug_is_resample_signature(signature)
+                is_simple = library.cuaug_is_resample_signature(signature, False)
                 function = functions.resample if is_simple else functions.augment
                 if specializer is not None:
                     called = self.compiled.functions if signature & operations.FUNCTION_BITS else ()

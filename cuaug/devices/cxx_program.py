@@ -2,19 +2,19 @@
 
     python -I cxx_program.py < REQUEST > LIBRARY
 
-`make_request` makes REQUEST. Errors go to stderr.
+`make_request` makes REQUEST. LIBRARY ends with its SHA-256 digest. Errors go to stderr.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-
-__all__ = ["make_request"]
 
 
 def make_request(text: str, command: Sequence[str]) -> bytes:
@@ -24,14 +24,25 @@ def make_request(text: str, command: Sequence[str]) -> bytes:
 
 def _main() -> None:
     os.nice(10)  # training goes first
+    # What the training ignores or blocks is inherited.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else the compiler's status is lost
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("it was ended"))  # so that the folder is removed
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     text, command = json.load(sys.stdin)
     with tempfile.TemporaryDirectory(prefix="cuaug-") as folder:
         library = os.path.join(folder, "library.so")
-        done = subprocess.run([*command, "-x", "c++", "-", "-o", library], input=text.encode(), capture_output=True)
+        done = subprocess.run(
+            [*command, "-x", "c++", "-", "-o", library],
+            input=text.encode(),
+            capture_output=True,
+            env={**os.environ, "TMPDIR": folder},  # for the compiler's own files
+        )
         if done.returncode:
             sys.exit(done.stderr.decode(errors="replace"))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # else the folder may be removed in part
         with open(library, "rb") as file:
-            sys.stdout.buffer.write(file.read())
+            code = file.read()
+    sys.stdout.buffer.write(code + hashlib.sha256(code).digest())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ about CuPy 14.2 (cupy/_core/raw.pyx) matter here:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import tempfile
 from collections.abc import Sequence
@@ -18,29 +19,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cuaug._runtime.extras import install_command
 from cuaug._runtime.fork import fork_safe_lock
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices.background import read_code, write_code
 from cuaug.devices.nvrtc_program import compile_program
 from cuaug.errors import DeviceError
 from cuaug.plan.pixel_function import PixelFunction
-
-__all__ = [
-    "JpegKernels",
-    "Kernels",
-    "cached",
-    "code_target",
-    "compile",
-    "convert_kernel",
-    "jpeg_kernels",
-    "kernels",
-    "load_functions",
-    "options",
-    "read_cached",
-    "register_limits",
-    "sources",
-    "write_cached",
-]
 
 # Registers of a thread with which a program for everything spills none.
 _REGISTERS = {"augment": 128, "convert_yuv": 64, "decode_jpeg": 128, "resample": 80}
@@ -105,11 +90,18 @@ def sources(program: str = "augment", functions: Sequence[PixelFunction] = ()) -
     Args:
         functions: pixel functions, for a header of their own, which the macro CUAUG_PIXEL_FUNCTIONS includes.
     """
-    paths = sorted(path for pattern in _HEADERS for path in KERNEL_DIRECTORY.glob(pattern))
-    headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in paths}
+    headers, _ = _headers(KERNEL_DIRECTORY)
     if functions:
-        headers["pixel_functions.h"] = _functions_header(functions)
+        headers = headers | {"pixel_functions.h": _functions_header(functions)}
     return (KERNEL_DIRECTORY / "cuda" / f"{program}.cu").read_text(), headers
+
+
+@functools.cache
+def _headers(directory: Path) -> tuple[dict[str, str], str]:
+    """The headers of all programs by name, and their digest: a new chain while the loader runs hashes none of them."""
+    paths = sorted(path for pattern in _HEADERS for path in directory.glob(pattern))
+    headers = {path.relative_to(directory).as_posix(): path.read_text() for path in paths}
+    return headers, hashlib.sha256("\0".join([*headers, *headers.values()]).encode()).hexdigest()
 
 
 def _functions_header(functions: Sequence[PixelFunction]) -> str:
@@ -169,11 +161,12 @@ def write_cached(
 
 
 def _file_name(arch: int | str, program: str, defines: Sequence[str], functions: Sequence[PixelFunction]) -> str:
-    text, headers = sources(program, functions)
+    text = (KERNEL_DIRECTORY / "cuda" / f"{program}.cu").read_text()
+    own = _functions_header(functions) if functions else ""
     target = code_target(arch)
     version = ".".join(map(str, _nvrtc().getVersion()))
     limits = map(str, register_limits(program, defines))
-    recipe = "\0".join([text, *headers.values(), *options(target, defines), *limits, version])
+    recipe = "\0".join([text, own, _headers(KERNEL_DIRECTORY)[1], *options(target, defines), *limits, version])
     suffix = "cubin" if target.startswith("sm_") else "ptx"
     return f"{program}-{target}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.{suffix}"
 
@@ -185,14 +178,9 @@ def _nvrtc() -> Any:
 
         nvrtc.getVersion()  # loads the library
     except (ImportError, RuntimeError) as error:
-        raise DeviceError(
-            f"the CUDA kernels need CuPy and NVRTC ({error}): `pip install 'cuaug[cuda12]'`, or cuda13, "
-            "whichever torch was built for"
-        ) from error
+        extra = "cuda13" if (torch.version.cuda or "").startswith("13") else "cuda12"
+        raise DeviceError(f"the CUDA kernels need CuPy and NVRTC ({error}): {install_command(extra)}") from error
     return nvrtc
-
-
-__all__ += ["shared_memory_limit"]
 
 
 class Kernels(NamedTuple):

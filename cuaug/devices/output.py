@@ -1,4 +1,4 @@
-"""`OutputStacks`: the tensors that finished images are written to."""
+"""`OutputStacks`: the tensors that finished images are written to. `PackedOutput`: one tensor of images of any size."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.plan import Layout
-
-__all__ = ["OutputStacks", "first_size_mismatch"]
+from cuaug.plan import Layout, PackingFormat
 
 
 def first_size_mismatch(sizes: NDArray[np.int64], views: int) -> int | None:
@@ -80,3 +78,75 @@ class OutputStacks:
             offsets = np.arange(len(result) * len(views), dtype=np.uint64) * np.uint64(size)
             result[:, views] = (offsets + np.uint64(stack.data_ptr())).reshape(-1, len(views))
         return result.reshape(-1)
+
+
+@dataclass(frozen=True)
+class PackedOutput(OutputStacks):
+    """One output tensor for N images or clips of any size.
+
+    Its shape is (total patches, values of a patch), (N, most patches, values), or (N, ...) of whole images.
+
+    Attributes:
+        packing: how they lie in it.
+        grids: (N, 3), as `PackingFormat.grids`.
+        offsets: (N * frames,) values before each row's image.
+        layout: of whole images.
+    """
+
+    packing: PackingFormat
+    grids: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    layout: Layout
+
+    @classmethod
+    def of(
+        cls, packing: PackingFormat, sizes: NDArray[np.int64], frames: int, channels: int, layout: Layout
+    ) -> PackedOutput:
+        """The output for images of (2, N * frames) pixels; frames of a clip have one size."""
+        grids = packing.grids(sizes[:, ::frames], frames)
+        counts = grids.prod(axis=1)
+        images, (height, width) = len(grids), grids[:, 1:].max(axis=0)
+        shape: tuple[int, ...]
+        if not packing.patch:
+            shape = (images, channels, height, width) if layout == Layout.CHW else (images, height, width, channels)
+            offsets = np.arange(images) * channels * height * width
+            return cls([tuple(map(int, shape))], None, packing, grids, offsets, layout)
+        values = packing.values(channels)
+        if packing.padded:
+            shape, firsts = (images, int(counts.max()), values), np.arange(images) * counts.max()
+        else:
+            shape, firsts = (int(counts.sum()), values), np.cumsum(counts) - counts
+        times, places = np.divmod(np.arange(frames), packing.temporal)
+        step = packing.patch**2 * (1 if packing.order == Layout.CHW else channels)
+        offsets = values * (firsts[:, None] + times * grids[:, 1:].prod(axis=1)[:, None]) + step * places
+        return cls([shape], None, packing, grids, offsets.ravel(), layout)
+
+    def addresses(self, stacks: Sequence[torch.Tensor], channel: int = 0) -> NDArray[np.uint64]:
+        plane = 0 if self.packing.patch else int(self.grids[:, 1:].max(axis=0).prod())
+        values = (self.offsets + channel * plane).astype(np.uint64)
+        return np.uint64(stacks[0].data_ptr()) + values * np.uint64(stacks[0].element_size())
+
+    def split(self, packed: torch.Tensor) -> list[torch.Tensor]:
+        """The images in such a tensor, without padding."""
+        if not self.packing.patch:
+            places = (slice(None),) if self.layout == Layout.CHW else ()
+            return [image[(*places, slice(h), slice(w))] for image, (_, h, w) in zip(packed, self.grids, strict=True)]
+        counts = self.grids.prod(axis=1).tolist()
+        if not self.packing.padded:
+            return list(packed.split(counts))
+        return [image[:count] for image, count in zip(packed, counts, strict=True)]
+
+    def clear_padding(self, packed: torch.Tensor) -> None:
+        """Sets the padding to 0, before the images are written."""
+        if not self.packing.padded or (self.grids == self.grids[0]).all():
+            return
+        if packed.is_cuda:  # one launch
+            packed.zero_()
+        elif self.packing.patch:
+            for image, count in zip(packed, self.grids.prod(axis=1).tolist(), strict=True):
+                image[count:] = 0
+        else:
+            for image, (_, height, width) in zip(packed, self.grids.tolist(), strict=True):
+                planes = image if self.layout == Layout.CHW else image.movedim(-1, 0)
+                planes[:, height:] = 0
+                planes[:, :height, width:] = 0

@@ -13,7 +13,6 @@ exited while a thread compiled crashed.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 from collections import Counter
@@ -24,13 +23,12 @@ import torch
 
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.native import library
+from cuaug._runtime.threads import call_at_exit
 from cuaug.devices import nvrtc, nvrtc_program
 from cuaug.devices.background import BackgroundProcess
 from cuaug.devices.nvrtc import load_functions
 from cuaug.errors import DeviceError
 from cuaug.plan.pixel_function import PixelFunction
-
-__all__ = ["MAX_COMPILATIONS", "STABLE_SAMPLES", "Specializer", "Values", "build_of"]
 
 log = logging.getLogger("cuaug")
 
@@ -126,13 +124,12 @@ class _Pass:
 
 def build_of(signature: int, functions: Collection[PixelFunction] = ()) -> tuple[str, list[str]]:
     """The program for a signature and pixel functions, whose entry point has its name, and the macros of the build."""
-    program = "resample" if library.cuaug_is_resample_signature(signature) else "augment"
+    program = "resample" if library.cuaug_is_resample_signature(signature, True) else "augment"
     return program, [f"CUAUG_SIGNATURE={signature:#x}ull", *["CUAUG_PIXEL_FUNCTIONS"] * bool(functions)]
 
 
 # Shared by all specializers. Functions are never dropped: unloading would unload kernels that are still queued.
 _functions: dict[_Key, Any] = {}
-_code: dict[_Key, bytes] = {}  # compiled, not loaded
 _running: tuple[_Key, BackgroundProcess] | None = None  # one at a time
 _failed = False
 _lock = fork_safe_lock()
@@ -152,7 +149,7 @@ def _kernel(key: _Key) -> Any | None:
 
 
 def _advance(key: _Key) -> None:
-    """Takes the code of a compilation that has ended, starts the compilation for `key`, or loads its code."""
+    """Loads the code of a compilation that has ended, or that of `key` from the disk; else starts its compilation."""
     global _running
     if key in _functions:
         return
@@ -162,15 +159,16 @@ def _advance(key: _Key) -> None:
         if code is None:
             return
         _running = None
-        _code[finished] = code
-        nvrtc.write_cached(_architecture(finished), *build_of(*finished[1]), code, finished[1].sorted_functions())
+        program, defines = build_of(*finished[1])
+        (_functions[finished],) = load_functions(code, [program], finished[0])  # first: else it is not kept
+        nvrtc.write_cached(_architecture(finished), program, defines, code, finished[1].sorted_functions())
+        if key in _functions:
+            return
     program, defines = build_of(*key[1])
     functions = key[1].sorted_functions()
     arch = _architecture(key)
-    if key not in _code and (cached := nvrtc.read_cached(arch, program, defines, functions)) is not None:
-        _code[key] = cached
-    if key in _code:
-        (_functions[key],) = load_functions(_code.pop(key), [program], key[0])
+    if (cached := nvrtc.read_cached(arch, program, defines, functions)) is not None:
+        (_functions[key],) = load_functions(cached, [program], key[0])
         return
     options = nvrtc.options(nvrtc.code_target(arch), defines)
     limits = nvrtc.register_limits(program, defines)
@@ -194,8 +192,7 @@ def _renew() -> None:
     global _running
     _running = None
     _functions.clear()
-    _code.clear()
 
 
-atexit.register(_kill_running)
+call_at_exit(_kill_running)
 renew_after_fork(_renew)

@@ -22,17 +22,6 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = [
-    "LaunchStream",
-    "ReusedBuffer",
-    "Workspace",
-    "acquire",
-    "chunk_bounds",
-    "converted_bytes",
-    "intermediate_bytes",
-    "place",
-]
-
 
 class LaunchStream(NamedTuple):
     """A stream as CuPy's launcher reads it."""
@@ -75,8 +64,6 @@ def _create(device_id: int) -> int:
     with Device(device_id):
         return int(runtime.streamCreateWithFlags(runtime.streamNonBlocking))
 
-
-__all__ += ["workspace_budget"]
 
 _ALIGN = 256
 # A buffer shrinks after it was this many times too large for this many requests in a row.

@@ -6,12 +6,11 @@ torchvision's. An invalid argument raises a `TransformError` that names it and t
 
 pixel_functions.py     color operations, filters, noise, JPEG artifacts and erasing with explicit parameters
 geometry_functions.py  geometry with explicit parameters
-operator.py            the functions as an operator of `torch.library`
 """
 
 from typing import TYPE_CHECKING, Any
 
-from cuaug._runtime.migration_hints import missing_function
+from cuaug._runtime.migration_hints import missing_function, suggest_arguments
 from cuaug.functional.geometry_functions import (
     affine,
     center_crop,
@@ -28,7 +27,6 @@ from cuaug.functional.geometry_functions import (
     ten_crop,
     vertical_flip,
 )
-from cuaug.functional.operator import as_operator
 from cuaug.functional.pixel_functions import (
     adjust_brightness,
     adjust_contrast,
@@ -57,6 +55,7 @@ from cuaug.functional.pixel_functions import (
     solarize,
     to_dtype,
 )
+from cuaug.images.interop import disable_compile
 
 __all__ = [
     "adjust_brightness",
@@ -103,7 +102,7 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker would accept every name
     for _name in __all__:
-        globals()[_name] = as_operator(globals()[_name])
+        globals()[_name] = disable_compile(suggest_arguments({})(globals()[_name]))
 
     def __getattr__(name: str) -> Any:
         raise missing_function(__name__, name, __all__)

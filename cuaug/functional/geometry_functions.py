@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from cuaug.errors import TransformError
-from cuaug.images.interop import disable_compile
 from cuaug.plan import MAX_SIDE, Plan
 from cuaug.transforms import CenterCrop, RandomAffine, RandomRotation, Resize, parameters, warps
 from cuaug.transforms.execute import ImageT, apply
 from cuaug.transforms.warps import Warp
-
-__all__ = [
-    "affine",
-    "center_crop",
-    "crop",
-    "elastic",
-    "five_crop",
-    "horizontal_flip",
-    "pad",
-    "perspective",
-    "resize",
-    "resized_crop",
-    "rot90",
-    "rotate",
-    "ten_crop",
-    "vertical_flip",
-]
 
 
 def resize(
@@ -38,13 +20,20 @@ def resize(
     interpolation: parameters.Interpolation = "bilinear",
     max_size: int | None = None,
     antialias: bool | None = True,
+    pillow: Literal[12, 13, True] | None = None,
 ) -> ImageT:
     """Resizes to (height, width); see `Resize`.
 
-    A single number is the shorter side; the longer one keeps the proportions.
+    A single number is the shorter side; the longer one keeps the proportions. `pillow` gives uint8 images the pixels
+    of that version of Pillow; see `Compose`.
     """
-    transform = Resize(size, interpolation, max_size, antialias)
-    return apply(image, lambda plan: transform.write(plan, None, **transform.resized(*plan.sizes)))
+    transform, version = Resize(size, interpolation, max_size, antialias), parameters.pillow(pillow)
+
+    def write(plan: Plan) -> None:
+        plan.pillow = version
+        transform.write(plan, None, **transform.resized(*plan.sizes))
+
+    return apply(image, write)
 
 
 def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
@@ -71,15 +60,18 @@ def resized_crop(
     size: int | Sequence[int],
     interpolation: parameters.Interpolation = "bilinear",
     antialias: bool | None = True,
+    pillow: Literal[12, 13, True] | None = None,
 ) -> ImageT:
     """Crops a window, as `crop`, and resizes it to `size`.
 
-    Sampling stops at the window's edge.
+    Sampling stops at the window's edge. `pillow`: as for `resize`.
     """
+    version = parameters.pillow(pillow)
     window, (h, w) = _window(top, left, height, width), parameters.size("size", size)
     filter, smooth = parameters.resize_filter(interpolation, antialias)
 
     def write(plan: Plan) -> None:
+        plan.pillow = version
         plan.window(*window)
         plan.resize(h, w, filter=filter, antialias=smooth)
 
@@ -105,7 +97,6 @@ def center_crop(image: ImageT, output_size: int | Sequence[int], fill: float | S
     return apply(image, lambda plan: transform.write(plan, None))
 
 
-@disable_compile  # as a whole: torch 2.3's compiler cannot resume inside it
 def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
     """Crops the four corners and the middle.
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
-from cuaug.images.interop import disable_compile, open_images
+from cuaug.images.interop import open_images
 from cuaug.plan import MAX_SIDE, Plan, is_rgb_or_gray, operations
 from cuaug.plan.filter_passes import MEDIAN_SIZES
 from cuaug.transforms import (
@@ -32,35 +32,6 @@ from cuaug.transforms import (
 )
 from cuaug.transforms.color import jitter_operations
 from cuaug.transforms.execute import ImageT, apply, run_plan
-
-__all__ = [
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_gamma",
-    "adjust_hue",
-    "adjust_saturation",
-    "adjust_sharpness",
-    "autocontrast",
-    "clahe",
-    "convert_color",
-    "equalize",
-    "erase",
-    "gaussian_blur",
-    "gaussian_noise",
-    "grayscale_to_rgb",
-    "invert",
-    "jpeg",
-    "lut",
-    "matrix",
-    "median_blur",
-    "motion_blur",
-    "normalize",
-    "permute_channels",
-    "posterize",
-    "rgb_to_grayscale",
-    "solarize",
-    "to_dtype",
-]
 
 
 def adjust_brightness(image: ImageT, brightness_factor: float) -> ImageT:
@@ -312,7 +283,6 @@ def erase(image: ImageT, top: int, left: int, height: int, width: int, value: An
     return apply(image, write)
 
 
-@disable_compile
 def _paste(image: Any, top: int, left: int, height: int, width: int, patch: NDArray[np.float64]) -> Any:
     """The image with a patch (C, height, width) at (top, left); axes of length 1 are repeated."""
     inputs = open_images(image)

@@ -9,18 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = [
-    "count_images",
-    "is_clip",
-    "is_image",
-    "is_image_type",
-    "is_typed_image",
-    "is_video",
-    "tensor_fault",
-    "tv_target_kind",
-    "tv_tensor_kind",
-]
-
 _TARGET_KINDS = ("BoundingBoxes", "KeyPoints", "Mask")
 
 

@@ -20,6 +20,7 @@ asks for a dtype. PIL images with a palette become RGB, or RGBA where it is tran
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,19 +35,6 @@ from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
 from cuaug.images.image_types import is_clip, is_typed_image, is_video, tensor_fault, tv_tensor_kind
 from cuaug.plan import MAX_CHANNELS, Layout, Type, count_groups
-
-__all__ = [
-    "UINT16_MAX",
-    "InputImages",
-    "disable_compile",
-    "dtype_of",
-    "open_images",
-    "read_pil",
-    "split_channels",
-    "to_tensor",
-    "to_uint16",
-    "type_of",
-]
 
 #: White of uint16 images.
 UINT16_MAX = 65535.0
@@ -150,9 +138,11 @@ def open_images(images: Any) -> InputImages:
     pillow = sys.modules.get("PIL.Image")  # imported already if the user has a PIL image
     if pillow is not None and isinstance(images, pillow.Image):
         return _open_pil(images)
+    is_file = isinstance(images, (str, bytes, bytearray, os.PathLike)) or hasattr(images, "read")
     raise TransformError(
         f"image must be a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
         f"{type(images).__qualname__}"
+        + (": cuaug.decode(path or bytes, chain) reads files and transforms them" if is_file else "")
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
 import math
 import numbers
@@ -16,23 +17,13 @@ import numpy as np
 
 from cuaug.errors import TransformError
 
-__all__ = [
-    "ARGUMENTS",
-    "POSITION_NAMES",
-    "Definition",
-    "clamp",
-    "dotted_name",
-    "is_float32",
-    "noise",
-    "read_definition",
-]
-
 #: Parameters with these names are the pixel's position and the image's size.
 POSITION_NAMES = ("x", "y", "row", "column", "height", "width")
+_MAX_CHARACTERS = 1 << 18
 
 
 def clamp(value: Any, low: Any, high: Any) -> Any:
-    """In a function of `cuaug.op`: max(low, min(value, high)), for a number or each channel."""
+    """In a function of `cuaug.op`: min(max(value, low), high), for a number or each channel; as `torch.clamp`."""
     raise TransformError("clamp is for functions of cuaug.op: it has no meaning outside")
 
 
@@ -105,7 +96,20 @@ def read_definition(function: Callable[..., Any], radius: int = 0) -> Definition
     """
     if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
         raise TransformError(f"function must be one that `def` makes, not {function!r:.100}")
-    name = function.__name__
+    with limited_depth(function.__name__):
+        return _read_definition(function, function.__name__, radius)
+
+
+@contextlib.contextmanager
+def limited_depth(name: str) -> Iterator[None]:
+    """Refuses expressions with more levels than Python's stack has."""
+    try:
+        yield
+    except RecursionError:
+        raise TransformError(f"{name}: an expression has too many levels: assign parts of it to names") from None
+
+
+def _read_definition(function: types.FunctionType, name: str, radius: int) -> Definition:
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
@@ -113,6 +117,11 @@ def read_definition(function: Callable[..., Any], radius: int = 0) -> Definition
             f"{name}: its source is not to be found ({error}): define it in a file or in a cell of a notebook"
         ) from None
     source = "".join(lines)
+    if len(source) > _MAX_CHARACTERS:
+        raise TransformError(
+            f"{name}: its source has {len(source):,} characters, of at most {_MAX_CHARACTERS:,}: split it into two "
+            "operations"
+        )
     text = textwrap.dedent(source)
     indent = len(lines[0]) - len(lines[0].lstrip()) if text != source else 0
     place = (inspect.getsourcefile(function) or "?", max(first, 1), indent)
@@ -222,10 +231,14 @@ def _constant(value: Any) -> tuple[float, ...] | None:
     if len(items) not in (1, 3):
         return None
     for item in items:
-        if isinstance(item, (bool, np.bool_)) or not isinstance(item, numbers.Real) or not is_float32(float(item)):
+        if isinstance(item, (bool, np.bool_)) or not isinstance(item, numbers.Real) or not is_float32(item):
             return None
     return tuple(float(item) for item in items)
 
 
-def is_float32(value: float) -> bool:
-    return math.isfinite(value) and abs(value) < 3.4028235e38
+def is_float32(value: Any) -> bool:
+    """Whether a number is finite as float32."""
+    try:
+        return abs(float(value)) < 3.4028235e38
+    except OverflowError:  # an int of more than 308 digits
+        return False

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.sampling.rng import SampleRNG
 
-__all__ = ["Choice", "Distribution", "Normal", "Uniform", "choice", "draw", "normal", "numbers", "uniform"]
-
 #: A number, or one per channel.
 Numbers = float | Sequence[float]
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Expressions", "Node", "distance", "distance_key"]
-
 
 class Node(NamedTuple):
     """One value of one pixel.

@@ -12,8 +12,6 @@ from cuaug.errors import TransformError
 from cuaug.ops.expressions import Expressions, Node, distance
 from cuaug.plan.pixel_function import INSTRUCTIONS, REGISTERS, PixelFunction
 
-__all__ = ["make_function"]
-
 _MAX_NODES = 4096
 _CHANNELS = (0, 1, 2)
 
@@ -71,6 +69,7 @@ class _Interpreter:
     def __init__(self, name: str, expressions: Expressions, results: tuple[int, ...]) -> None:
         self._name, self._nodes, self._results = name, expressions.nodes, results
         self._order = expressions.reached(results)
+        self._numbers = {self._nodes[number]: number for number in self._order}
         self._free = list(range(REGISTERS - 1, len(_CHANNELS) - 1, -1))
         self._registers: dict[int, int] = {}
         self._uses = {number: 0 for number in self._order}
@@ -97,7 +96,7 @@ class _Interpreter:
         registers = [self._take() for _ in _CHANNELS]
         self._add(name, *registers, second=key)
         for channel, register in zip(_CHANNELS, registers, strict=True):
-            number = next((i for i in self._order if self._nodes[i] == Node(name, (), (key, channel))), None)
+            number = self._numbers.get(Node(name, (), (key, channel)))
             if number is None:
                 self._free.append(register)
             else:

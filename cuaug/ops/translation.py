@@ -7,15 +7,12 @@ own operators and functions get numbers; a number beside three counts for each c
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from cuaug.ops.definition import ARGUMENTS, POSITION_NAMES, Definition, dotted_name, is_float32
+from cuaug.ops.definition import ARGUMENTS, POSITION_NAMES, Definition, dotted_name, is_float32, limited_depth
 from cuaug.ops.expressions import Expressions, distance_key
 from cuaug.plan.pixel_function import MAX_PARAMETERS
-
-__all__ = ["Translation", "translate"]
 
 _MAX_EXPONENT = 16
 _UNARY = {"abs": "ABSOLUTE", "floor": "FLOOR", "sqrt": "SQRT", "exp": "EXP", "log": "LOG", "sin": "SIN", "cos": "COS"}
@@ -88,7 +85,8 @@ def translate(definition: Definition, counts: Mapping[str, int]) -> Translation:
     Raises:
         TransformError: the function leaves the subset, or takes too many numbers.
     """
-    return _Translator(definition, counts).run()
+    with limited_depth(definition.name):
+        return _Translator(definition, counts).run()
 
 
 class _Translator:
@@ -163,35 +161,36 @@ class _Translator:
             case ast.Expr(value=ast.Constant(value=str())) | ast.Pass() | ast.AnnAssign(value=None):
                 pass
             case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    self._assign(target, value)
+                self._assign(targets, value)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._assign(target, value)
+                self._assign([target], value)
             case ast.AugAssign(target=ast.Name() as target, op=operator, value=value):
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
-                self._assign(target, ast.copy_location(ast.BinOp(read, operator, value), node))
+                self._assign([target], ast.copy_location(ast.BinOp(read, operator, value), node))
             case ast.Return():
                 self._definition.refuse(node, "it returns before its last statement: write `a if condition else b`")
             case _:
                 self._refuse_kind(node)
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Tuple):
-            if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
-                values = [self._value(item) for item in value.elts]
-            else:
-                whole = self._value(value)
-                if len(whole.nodes) != len(target.elts):
-                    self._definition.refuse(
-                        target, f"{len(target.elts)} names cannot take the value, which has {_count(whole)}"
-                    )
-                values = [_Value(whole.is_truth, (node,)) for node in whole.nodes]
+    def _assign(self, targets: list[ast.expr], value: ast.expr) -> None:
+        """target = ... = value, which is computed once: each call of noise draws anew."""
+        if isinstance(value, ast.Tuple):
+            items = [self._value(item) for item in value.elts]
         else:
-            target, values = ast.Tuple([target], ast.Store()), [self._value(value)]
-        for name, item in zip(target.elts, values, strict=True):
-            if not isinstance(name, ast.Name):
-                self._definition.refuse(name, "only names can be assigned: pixels are values, return a new one")
-            self._names[name.id] = item
+            whole = self._value(value)
+            items = [_Value(whole.is_truth, (node,)) for node in whole.nodes]
+        for target in targets:
+            if isinstance(target, ast.Tuple):
+                names, values = target.elts, items
+                if len(names) != len(values):
+                    problem = f"{len(names)} names cannot take {len(values)} value{'s' * (len(values) != 1)}"
+                    self._definition.refuse(target, problem)
+            else:
+                names, values = [target], [self._tuple(value, items) if isinstance(value, ast.Tuple) else whole]
+            for name, item in zip(names, values, strict=True):
+                if not isinstance(name, ast.Name):
+                    self._definition.refuse(name, "only names can be assigned: pixels are values, return a new one")
+                self._names[name.id] = item
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
@@ -204,9 +203,9 @@ class _Translator:
             case ast.Name() | ast.Attribute():
                 return self._outer(node)
             case ast.Tuple(elts=items):
-                return self._tuple(node, items)
-            case ast.BinOp(left=left, op=operator, right=right):
-                return self._operator(node, operator, left, right)
+                return self._tuple(node, [self._value(item) for item in items])
+            case ast.BinOp():
+                return self._operators(node)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return self._each(node, "NEGATE", self._value(operand))
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
@@ -231,13 +230,9 @@ class _Translator:
     def _constant(self, node: ast.AST, value: Any) -> _Value:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self._definition.refuse(node, f"{value!r:.60} is no number: functions compute with numbers alone")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if not is_float32(number):
+        if not is_float32(value):
             self._definition.refuse(node, "the number is too large for float32")
-        return _Value(False, (self._graph.constant(number),))
+        return _Value(False, (self._graph.constant(float(value)),))
 
     def _outer(self, node: ast.expr) -> _Value:
         dotted = dotted_name(node)
@@ -254,19 +249,29 @@ class _Translator:
             self._definition.refuse(node, f"{name} is a function: call it")
         self._definition.refuse(node, self._definition.unusable.get(name, f"{name} is read before it is assigned"))
 
-    def _tuple(self, node: ast.AST, items: list[ast.expr]) -> _Value:
-        if len(items) != 3:
-            self._definition.refuse(node, f"a tuple has three channels, not {len(items)} values")
-        values = [self._value(item) for item in items]
-        for item, value in zip(items, values, strict=True):
+    def _tuple(self, node: ast.Tuple, values: list[_Value]) -> _Value:
+        if len(values) != 3:
+            self._definition.refuse(node, f"a tuple has three channels, not {len(values)} values")
+        for item, value in zip(node.elts, values, strict=True):
             if value.is_truth or len(value.nodes) > 1:
                 self._definition.refuse(item, f"a channel of a tuple is one number, not {_count(value)}")
         return _Value(False, tuple(value.nodes[0] for value in values))
 
-    def _operator(self, node: ast.AST, operator: ast.operator, left: ast.expr, right: ast.expr) -> _Value:
+    def _operators(self, node: ast.expr) -> _Value:
+        """a + b + ..., of hundreds of terms, too: from the left, without a level of Python's stack for each."""
+        chain = []
+        while isinstance(node, ast.BinOp):
+            chain.append(node)
+            node = node.left
+        value = self._value(node)
+        for step in reversed(chain):
+            value = self._operator(step, step.op, value, step.right)
+        return value
+
+    def _operator(self, node: ast.AST, operator: ast.operator, first: _Value, right: ast.expr) -> _Value:
         if isinstance(operator, ast.Pow):
-            return self._power(node, self._value(left), right)
-        first, second = self._value(left), self._value(right)
+            return self._power(node, first, right)
+        second = self._value(right)
         if type(operator) in _OPERATORS:
             return self._each(node, _OPERATORS[type(operator)], first, second)
         if isinstance(operator, (ast.FloorDiv, ast.Mod)):
@@ -324,8 +329,8 @@ class _Translator:
             self._definition.refuse(node, f"{name} takes its arguments in order, without names or stars")
         fewest, most = ARGUMENTS[meaning]
         if not fewest <= len(node.args) <= most:
-            wanted = "no arguments" if most == 0 else f"{fewest} argument{'s' * (fewest > 1)}"
-            self._definition.refuse(node, f"{name} takes {wanted}{' or more' * (most > fewest)}, not {len(node.args)}")
+            wanted = f"{fewest} to {most}" if most > fewest else fewest or "no"
+            self._definition.refuse(node, f"{name} takes {wanted} argument{'s' * (most != 1)}, not {len(node.args)}")
         return self._function(node, meaning, [self._value(argument) for argument in node.args])
 
     def _function(self, node: ast.Call, meaning: str, values: list[_Value]) -> _Value:
@@ -348,11 +353,7 @@ class _Translator:
 
     def _neighbor(self, node: ast.AST, index: ast.expr) -> _Value:
         """image[dy, dx]."""
-        radius = self._definition.radius
-        try:
-            place = ast.literal_eval(index)
-        except ValueError:
-            place = None
+        radius, place = self._definition.radius, _literal(index)
         is_pair = isinstance(place, tuple) and len(place) == 2 and all(type(number) is int for number in place)
         if not is_pair or max(map(abs, place)) > radius:
             self._definition.refuse(
@@ -361,10 +362,7 @@ class _Translator:
         return self._pixel(*place)
 
     def _channel(self, node: ast.AST, value: _Value, index: ast.expr) -> _Value:
-        try:
-            number = ast.literal_eval(index)
-        except ValueError:
-            number = None
+        number = _literal(index)
         if isinstance(number, bool) or not isinstance(number, int) or not -3 <= number < 3 or len(value.nodes) == 1:
             self._definition.refuse(node, "an index is a channel of a pixel: 0, 1 or 2")
         return _Value(value.is_truth, (value.nodes[number],))
@@ -398,6 +396,14 @@ class _Translator:
         remedy = next((text for kind, text in _REMEDIES.items() if isinstance(node, kind)), None)
         remedy = remedy or "use assignments, arithmetic, comparisons, `a if condition else b` and `return`"
         self._definition.refuse(node, f"{type(node).__name__} is not in the subset: {remedy}")
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of a literal; None for other expressions."""
+    try:
+        return ast.literal_eval(node)
+    except (TypeError, ValueError):  # TypeError: {[]}
+        return None
 
 
 def _longest(values: tuple[_Value, ...] | list[_Value]) -> int:

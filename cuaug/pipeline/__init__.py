@@ -1,13 +1,14 @@
 """From sample indices to finished batches.
 
 pipeline.py        what the batches of one device share
-job.py             one batch: its states, and its damaged samples
-task_steps.py      tasks of a batch on worker threads, step by step
-cpu_job.py         decoding and augmentation on the CPU
+job.py             one batch in progress: runs its work on the threads, step by step
+part.py            the work: from samples of a batch to images, and replacements of damaged ones
+cpu_pipeline.py    decoding and augmentation on the CPU
 cuda/              decoding and augmentation on a GPU
 reader.py          samples' bytes, headers and labels
 clip_reader.py     clips: which frames they hold, their videos, and their pixels
 label_reader.py    reads the files that labels name: masks, and further pictures of a sample
+image_table.py     the images of a batch as one table: a row each, and objects for what is no common JPEG
 samples.py         a batch's samples and images, how they become a `Batch`, and its digest
 planning.py        a batch's plan, for its images and for further pictures
 native_work.py     the native work of a batch, without Python: reading files, decoding and augmenting samples

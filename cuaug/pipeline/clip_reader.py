@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.huge_pages import pages
 from cuaug._runtime.limits import check_pixels
 from cuaug.batch import ClipFrames
-from cuaug.cache import DecodedCache, EncodedCache, shrunken_size
+from cuaug.cache import DecodedCache, shrunken_size
 from cuaug.codec import DecodeResult, Region
 from cuaug.codec.decode_options import DecodeOptions
 from cuaug.codec.video.decoder import thread_video_decoder
@@ -27,7 +26,7 @@ from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import ArgumentError, DecodeError
 from cuaug.plan import Layout, Plan, Type
 from cuaug.sampling.clip_sampler import ClipSampler
-from cuaug.sources.file_bytes import error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources.file_bytes import error_reason, is_fd_limit_error
 from cuaug.sources.video_index_file import open_index
 from cuaug.sources.videos import ClipRequest
 
@@ -59,10 +58,8 @@ class EncodedClip:
         index: VideoIndex,
         numbers: NDArray[np.int64],
         padding: NDArray[np.bool_],
-        file: str | bytes | None = None,
     ) -> None:
         self.request, self.index, self.numbers, self.padding = request, index, numbers, padding
-        self.file: str | bytes = request.path if file is None else file
         self.height, self.width, self.frames = index.height, index.width, len(numbers)
         self.pixels: NDArray[np.uint8] | None = None
         self.keep: Callable[[NDArray[np.uint8]], NDArray[np.uint8] | None] | None = None
@@ -90,7 +87,7 @@ def check_clip_options(cache: Any, options: DecodeOptions, sampler: ClipSampler,
     if isinstance(cache, DecodedCache) and sampler.is_random:
         raise ArgumentError(
             f"cache: a decoded clip is never needed again, since sampling={sampler.sampling!r} draws other frames in "
-            "each epoch; use cache='encoded', or sampling='uniform' or 'all'"
+            "each epoch; use sampling='uniform' or 'all'"
         )
     if options.mode != "RGB":
         raise ArgumentError(f"mode={options.mode!r} is for images: the frames of videos become RGB")
@@ -102,24 +99,20 @@ def read_clip(
     request: ClipRequest,
     draws: NDArray[np.float64],
     max_pixels: int,
-    file: bytes | None = None,
-    index: VideoIndex | None = None,
 ) -> EncodedClip:
     """Choose the frames of a clip.
 
     Args:
         draws: (T,) uniform in [0, 1), the clip's random numbers.
-        file: the video's bytes; None: it is decoded from its path.
-        index: the video's; None: that of its path.
 
     Raises:
         DecodeError: the file is no video, or too short for the clip.
     """
-    index = open_index(request.path) if index is None else index
+    index = open_index(request.path)
     check_pixels(index.height, index.width, max_pixels)
     first, end = request.frame_range(index.seconds)
     numbers, padding = request.sampler.choose(index.seconds, request.clip, first, end, draws)
-    return EncodedClip(request, index, numbers, padding, file)
+    return EncodedClip(request, index, numbers, padding)
 
 
 def decode_clip(clip: EncodedClip, region: Region) -> DecodeResult | DecodeError:
@@ -181,7 +174,7 @@ def decode_planes(clip: EncodedClip) -> list[VideoFrame]:
         OSError: too many files are open.
     """
     try:
-        return thread_video_decoder().decode(clip.file, clip.index, clip.numbers)
+        return thread_video_decoder().decode(clip.request.path, clip.index, clip.numbers)
     except MemoryError as error:
         raise DecodeError(f"not enough memory: {error}") from error
     except OSError as error:
@@ -199,18 +192,10 @@ def _thread_memory(size: int) -> NDArray[np.uint8]:
 
 
 class ClipReader:
-    """Reads clips for a loader, with or without a cache.
+    """Reads clips for a loader. A cache holds all frames of each clip that fits, converted to RGB."""
 
-    | cache | holds | saves |
-    |---|---|---|
-    | encoded | the bytes and the index of each video that fits | reading |
-    | decoded | all frames of each clip that fits, converted to RGB | reading, decoding, conversion |
-    """
-
-    def __init__(self, options: DecodeOptions, cache: EncodedCache | DecodedCache | None) -> None:
-        self._encoded = cache if isinstance(cache, EncodedCache) else None
-        self._decoded = cache if isinstance(cache, DecodedCache) else None
-        self._max_pixels, self._max_bytes = options.max_pixels, options.max_bytes
+    def __init__(self, options: DecodeOptions, cache: DecodedCache | None) -> None:
+        self._decoded, self._max_pixels = cache, options.max_pixels
 
     def read(self, sample: int, request: ClipRequest, draws: NDArray[np.float64]) -> EncodedClip:
         """Choose the frames of a clip.
@@ -224,11 +209,7 @@ class ClipReader:
             OSError: the file cannot be read.
         """
         pixels = None if self._decoded is None else self._decoded.get(sample)
-        if pixels is not None:
-            file, index = None, None
-        else:
-            file, index = self._open(request)
-        clip = read_clip(request, draws, self._max_pixels, file, index)
+        clip = read_clip(request, draws, self._max_pixels)
         if self._decoded is not None:
             side = self._decoded.short_side
             clip.height, clip.width = shrunken_size(clip.index.height, clip.index.width, side)
@@ -248,15 +229,3 @@ class ClipReader:
             return None if kept is None else kept.reshape(shape)
 
         clip.keep = keep
-
-    def _open(self, request: ClipRequest) -> tuple[bytes | None, VideoIndex]:
-        """The bytes of a video, if it is cached, and its index."""
-        path, cache = request.path, self._encoded
-        if cache is not None and (entry := cache.get(path)) is not None:
-            return cast(tuple[bytes, VideoIndex], entry)
-        index, size = open_index(path), os.stat(path).st_size
-        if cache is None or size > self._max_bytes or not cache.has_room(size):
-            return None, index
-        data = read_bytes(path, self._max_bytes)
-        cache.put(path, data, index)
-        return data, index

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cuaug._runtime.cpus import Placement, allowed_cpus, local_ranks
+from cuaug._runtime.cpus import allowed_cpus, local_ranks
 from cuaug.codec.decode_options import DecodeOptions
 from cuaug.errors import ArgumentError, TransformError
 from cuaug.pipeline.reader import Reader
@@ -108,7 +108,6 @@ class BatchConfig:
     label_dtypes: LabelDtypes | None = None
     uploads_labels: bool = True
     time_axis: int = 1
-    cpus: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         self.check()
@@ -120,6 +119,8 @@ class BatchConfig:
             for segment in chain.segments:
                 if isinstance(segment, BatchTransform) and not segment.takes_clips:
                     raise TransformError(f"{segment!r} combines images and their targets, and takes no clips")
+        if not self.stack and chain.packing is not None:
+            raise TransformError(f"stack=False makes a list of images, but {chain.packing!r} one tensor: leave out one")
         if not self.stack and (len(chain.segments) > 1 or chain.views > 1):
             batch_transforms = [segment for segment in chain.segments if isinstance(segment, BatchTransform)]
             names = ", ".join(dict.fromkeys(type(transform).__name__ for transform in batch_transforms))
@@ -138,26 +139,18 @@ def samples_per_read(count: int, threads: int) -> int:
 
 def choose(
     device: str,
-    batch_size: int,
+    batch_size: int | None,
     threads: int | None,
     prefetch: int | None,
     sample: str = "image",
-    placement: Placement | None = None,
 ) -> RuntimeConfig:
-    """The runtime of a loader on "cpu" or "cuda", with defaults in place of None.
-
-    Threads are bound to the CPUs of `placement` if it has one for each: a near CPU does not make up for a missing one.
-    """
+    """The runtime of a loader on "cpu" or "cuda", with defaults in place of None."""
     threads_because = prefetch_because = "as given"
     if threads is None:
         threads, threads_because = _default_threads(device)
     if prefetch is None:
         prefetch, prefetch_because = _default_prefetch(batch_size, threads)
-    cpus = frozenset[int]()
-    if placement is not None and threads <= len(placement.cpus):
-        cpus = placement.cpus
-        threads_because += f"; bound to {placement.where}"
-    return RuntimeConfig(device, threads, prefetch, threads_because, prefetch_because, sample=sample, cpus=cpus)
+    return RuntimeConfig(device, threads, prefetch, threads_because, prefetch_because, sample=sample)
 
 
 def _default_threads(device: str) -> tuple[int, str]:
@@ -171,8 +164,10 @@ def _default_threads(device: str) -> tuple[int, str]:
     return cpus, because
 
 
-def _default_prefetch(batch_size: int, threads: int) -> tuple[int, str]:
+def _default_prefetch(batch_size: int | None, threads: int) -> tuple[int, str]:
     """Two batches; more if they give too few tasks for all threads."""
+    if batch_size is None:
+        return 2, "the batch sampler has no batch_size"
     tasks = -(-batch_size // SAMPLES_PER_TASK)
     needed = 1 + -(-threads // tasks)
     if needed <= 2:

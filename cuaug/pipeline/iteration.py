@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ __all__ = ["Failures", "OnError", "prefetch_in_order", "take_batches"]
 log = logging.getLogger("cuaug")
 
 OnError = Literal["raise", "skip", "replace"]
+# The next batch waits only if a training step takes so many times as long as a batch.
+_MANY = 4
 _ACTION = {"skip": "skipped", "replace": "replaced"}
 
 
@@ -70,7 +73,7 @@ I = TypeVar("I")  # noqa: E741
 
 
 def prefetch_in_order(
-    items: Iterable[I], start: Callable[[I], J], depth: int, on_next: Callable[[Iterable[J]], None]
+    items: Iterable[I], start: Callable[[I], J], depth: int, on_next: Callable[[Sequence[J]], None]
 ) -> Iterator[J]:
     """Yields start(item) for each item, in order; up to `depth` jobs run ahead of the consumer.
 
@@ -95,6 +98,28 @@ def prefetch_in_order(
             job.cancel()
 
 
+class _Pace:
+    """When the next batch begins: at once, or in the middle of the training step.
+
+    Python's threads take turns at the interpreter. At the beginning of a step the training loop needs it most: it
+    launches the forward pass, and the GPU waits for the first kernels. If all batches in progress are ready and a step
+    takes much longer than a batch, the next batch can as well be made while the GPU works.
+
+    Attributes:
+        not_before: time by `time.monotonic_ns`; 0: at once.
+    """
+
+    def __init__(self) -> None:
+        self.not_before = self._last = 0
+
+    def next_step(self, under_way: Sequence[Job]) -> None:
+        """Called at each request for a batch, with the jobs in progress."""
+        now = time.monotonic_ns()
+        step, self._last = now - self._last if self._last else 0, now
+        is_idle = all(job.ready for job in under_way) and len(under_way) > 0
+        self.not_before = now + step // 2 if is_idle and step > _MANY * under_way[-1].latency else 0
+
+
 class _Settings(Protocol):
     """The loader's attributes that are read again for each batch."""
 
@@ -115,10 +140,14 @@ def take_batches(
     recorder, reader = pipeline.recorder, pipeline.config.reader
     finished = 0
 
-    def start_job(rank_slice: RankSlice) -> Job:
-        return pipeline.start(epoch, rank_slice)
+    pace = _Pace()
 
-    def count_ready(under_way: Iterable[Job]) -> None:
+    def start_job(rank_slice: RankSlice) -> Job:
+        return pipeline.start(epoch, rank_slice, pace.not_before)
+
+    def on_next(under_way: Sequence[Job]) -> None:
+        pipeline.workers.hurry()  # the consumer may have come early
+        pace.next_step(under_way)
         recorder.on_next(sum(job.ready for job in under_way))
 
     def take(job: Job) -> Batch:
@@ -130,7 +159,7 @@ def take_batches(
     try:
         ahead = reader.read_ahead(_BatchIndices(epoch, steps, pipeline.config))
         with recorder.at("wait_for_first_batch", lane="consumer") as clock:
-            for job in prefetch_in_order(steps, start_job, pipeline.config.prefetch, count_ready):
+            for job in prefetch_in_order(steps, start_job, pipeline.config.prefetch, on_next):
                 clock.batch = job.number
                 job.wait(settings.timeout_seconds)
                 failures.report(job, settings.error_callback, settings.max_errors)

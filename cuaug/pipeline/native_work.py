@@ -12,31 +12,30 @@ import sys
 import weakref
 from collections.abc import Sequence
 from functools import partial
-from itertools import count, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.c_headers import columns, read_struct
-from cuaug._runtime.native import BEST_ISA, address, data_address, library
+from cuaug._runtime.c_headers import read_struct, struct_dtype
+from cuaug._runtime.native import BEST_ISA, address, library
 from cuaug.codec import (
     MAX_FULL_SCANS,
     MAX_SCANS,
     DecodedImage,
     DecoderPaths,
     DeviceJpegs,
-    EncodedImage,
-    FileView,
     JpegIndex,
+    jpeg_headers,
     load_codec,
     split_lines,
 )
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.pipeline.image_table import ImageTable
 from cuaug.pipeline.thread_pool import NativeWork
 from cuaug.plan import CompiledPlan
 from cuaug.profiling.recorder import Recorder
-from cuaug.sources.file_bytes import FileRanges, error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources.file_bytes import FileRanges, encode_paths, error_reason, is_fd_limit_error, read_bytes
 
 __all__ = ["FileReads", "JpegStaging", "SampleRuns", "Times"]
 
@@ -46,15 +45,13 @@ _CHANGED = "the file has changed while it was loaded"
 
 _struct = partial(read_struct, "cpu/batch_work.h")
 _BatchWork, _PlanTables = _struct("BatchWork"), _struct("PlanTables")
-_ReadWork, _StageWork = _struct("ReadWork", _BatchWork), _struct("StageWork", _BatchWork)
+_ReadWork, _StagingWork = _struct("ReadWork", _BatchWork), _struct("StagingWork", _BatchWork)
 _RunWork = _struct("RunWork", _BatchWork, _PlanTables)
-# Rows of int64.
 _REGION = read_struct("jpeg/decode_region.h", "EncodedRegion")
 _IDENTITY, _HEADER = read_struct("jpeg/index_file.h", "FileKey"), read_struct("jpeg/headers.h", "JpegHeader")
 _ORIGIN = read_struct("jpeg/device_jpeg.h", "FileOrigin", _IDENTITY, _HEADER)
 _FILE_ROW, _SAMPLE_ROW = _struct("FileRow", _ORIGIN), _struct("SampleRow", _REGION)
-_FILE, _SAMPLE = columns(_FILE_ROW), columns(_SAMPLE_ROW)
-_PLACE = slice(_FILE.size, _FILE.offset + 1)  # size, chunk and offset
+_FILE, _SAMPLE = struct_dtype(_FILE_ROW), struct_dtype(_SAMPLE_ROW)
 
 
 class Times:
@@ -104,6 +101,10 @@ class FileReads:
         max_bytes: larger files are not read.
         max_pixels: for the limit of work in a JPEG's scans.
         index: JPEGs that it knows are not read, for `JpegStaging` to read what it needs of them; None: all are read.
+
+    Attributes:
+        files: (n,) `FileRow` (kernels/cpu/batch_work.h) of each image's file.
+        addresses: (n,) of these.
     """
 
     def __init__(
@@ -115,17 +116,19 @@ class FileReads:
         max_pixels: int,
         index: JpegIndex | None = None,
     ) -> None:
-        self._data, self._ranges, self._times, self._index, self._max_bytes = data, ranges, times, index, max_bytes
+        self._data, self._ranges, self._times, self._index = data, ranges, times, index
+        self._max_bytes, self._max_pixels = max_bytes, max_pixels
         self._chunks: list[NDArray[np.uint8]] = []
         per_sample = 1 if ranges is None else ranges.table.shape[1]
-        rows = self._rows = np.zeros((len(data), per_sample, ctypes.sizeof(_FILE_ROW) // 8), dtype=np.int64)
+        rows = self._rows = np.zeros((len(data), per_sample), dtype=_FILE)
+        self.files: NDArray[Any] = rows[:, 0]
+        self.addresses: NDArray[np.int64] = address(rows) + rows.strides[0] * np.arange(len(rows))
         if ranges is None:
             paths = [value if type(value) is str else "" for value in data]
-            rows[:, 0, _FILE.path], self._names = _encode_paths(paths)
+            rows["path"][:, 0], self._names = encode_paths(paths)
         else:
-            rows[..., [_FILE.file, _FILE.begin, _FILE.size, _FILE.header_crc]] = ranges.table
-            number = ranges.table[..., 0]
-            rows[..., _FILE.file] = np.where(number < 0, 0, address(ranges.states) + number * ranges.states.strides[0])
+            number, rows["begin"], rows["size"], rows["header_crc"] = np.moveaxis(ranges.table, -1, 0)
+            rows["file"] = np.where(number < 0, 0, address(ranges.states) + number * ranges.states.strides[0])
         self._memory = library.cuaug_file_memory_new()
         if self._memory is None:
             raise MemoryError("no memory to read files")
@@ -140,51 +143,33 @@ class FileReads:
     def work(self) -> NativeWork:
         return NativeWork(_READ, self._table, len(self._data), self)
 
-    def finish(self) -> tuple[list[Any], NDArray[np.int32], dict[int, Any]]:
-        """Returns data, JPEG headers and labels, once the work has ended.
-
-        A file or image that was read is (n,) uint8 of memory that several files share, or with an index a `FileView`;
-        the other data stay. Headers: (n, 5) as `jpeg_headers` returns them. Labels: of ranges, by position.
-        """
+    def finish(self) -> tuple[NDArray[np.bool_], dict[int, Any]]:
+        """Which files were read, or are known, once the work has ended; and the labels of ranges, by position."""
         memory, rows, labels = self._memory, self._rows, dict[int, Any]()
         self._chunks = [_release(memory, chunk) for chunk in range(library.cuaug_file_memory_chunks(memory))]
-        headers = rows[:, 0, _FILE.header : _FILE.is_known].view(np.int32)[:, :5]
-        is_complete = rows[..., _FILE.data] != 0
-        is_complete[:, 0] |= rows[:, 0, _FILE.is_known] != 0
-        complete = is_complete.all(axis=1)
+        is_read = ((rows["data"] != 0) | (rows["is_known"] != 0)).all(axis=1)
         if self._ranges is not None:
-            places = rows[:, 1:, _PLACE].tolist()
-            for i in np.flatnonzero(complete).tolist():
+            for i in np.flatnonzero(is_read).tolist():
                 try:
-                    labels[i] = self._ranges.make_label(i, [self._slice(*place).tobytes() for place in places[i]])
+                    labels[i] = self._ranges.make_label(i, [self._slice(row).tobytes() for row in rows[i, 1:]])
                 except (DecodeError, MemoryError):  # the source's `read` raises it again
-                    complete[i] = False
-        headers[~complete] = 0
-        data = list(self._data)
-        if self._index is None:
-            for i in np.flatnonzero(complete).tolist():
-                data[i] = self.read(i)
-        else:
-            row_addresses = (address(rows) + rows.strides[0] * np.arange(len(rows))).tolist()
-            views = map(
-                FileView, repeat(self), count(), row_addresses, *rows[:, 0, [_FILE.data, _FILE.size]].T.tolist()
-            )
-            data = [view if has_all else old for view, old, has_all in zip(views, data, complete.tolist(), strict=True)]
-        return data, headers, labels
+                    is_read[i] = False
+        return is_read, labels
 
-    def _slice(self, size: int, chunk: int, offset: int) -> NDArray[np.uint8]:
-        return self._chunks[chunk][offset : offset + size]
+    def _slice(self, row: Any) -> NDArray[np.uint8]:
+        offset = int(row["offset"])
+        return self._chunks[row["chunk"]][offset : offset + int(row["size"])]
 
     def read(self, i: int) -> bytes | NDArray[np.uint8]:
-        """The bytes of a sample of `finish`. One that is known is read only now.
+        """The bytes of a file: of memory that several files share; or one that is known is read only now.
 
         Raises:
             DecodeError: it cannot be read, or has changed.
             LoaderError: too many files are open.
         """
-        row = self._rows[i, 0]
-        if row[_FILE.data]:
-            return self._slice(*row[_PLACE].tolist())
+        row = self.files[i]
+        if row["data"]:
+            return self._slice(row)
         try:
             if self._ranges is None:
                 data = read_bytes(self._data[i], self._max_bytes)
@@ -201,7 +186,8 @@ class FileReads:
                     "does not apply: close files, or raise the limit (ulimit -n)"
                 ) from error
             raise DecodeError(error_reason(error)) from error
-        if len(data) != row[_FILE.size]:
+        header = jpeg_headers([data], self._max_pixels)[0]  # batches are planned by it
+        if len(data) != row["size"] or tuple(header.tolist()) != row["origin"]["header"].item():
             raise DecodeError(_CHANGED)
         return data
 
@@ -210,21 +196,23 @@ class SampleRuns:
     """Decodes samples, and runs their rows of a compiled plan.
 
     Args:
-        items: the encoded or decoded images; None for a sample that is left out.
-        regions: (n, 4) y0, x0, y1, x1 of each item, which its rows read.
-        plan: the tables, with `views` rows for each item.
+        images: encoded or decoded ones.
+        positions: of those that are decoded here.
+        regions: (n, 4) y0, x0, y1, x1 of each image, which its rows read.
+        plan: the tables, with `views` rows for each image.
         targets: (n * views,) addresses of the finished images.
         max_pixels: limit of each intermediate buffer of a sample, in pixels of three floats.
 
     Attributes:
-        positions: of the items that are not None.
+        positions: as given.
         statuses: by position in `positions`, once the work has ended: 0 if nvImageCodec could not decode it, 1 if it
             was decoded, 2 if only a JPEG crop was, 3 if it came decoded, 4 without a decoder.
     """
 
     def __init__(
         self,
-        items: Sequence[EncodedImage | DecodedImage | None],
+        images: ImageTable,
+        positions: Sequence[int],
         regions: NDArray[np.int64],
         plan: CompiledPlan,
         targets: NDArray[np.uint64],
@@ -235,27 +223,26 @@ class SampleRuns:
         fancy_upsampling: bool,
         max_pixels: int,
     ) -> None:
-        self.positions = [i for i, item in enumerate(items) if item is not None]
-        count = len(self.positions)
-        chosen: list[Any] = [items[i] for i in self.positions]
-        rows = self._rows = np.zeros((count, ctypes.sizeof(_SAMPLE_ROW) // 8), dtype=np.int64)
-        rows[:, _SAMPLE.y0 : _SAMPLE.pixels] = regions[self.positions]
-        rows[:, _SAMPLE.sample] = self.positions
-        no_file = (0,) * _SAMPLE.y0
-        rows[:, : _SAMPLE.y0] = [no_file if type(item) is DecodedImage else item.file_row() for item in chosen]
-        for i in [i for i, item in enumerate(chosen) if type(item) is DecodedImage]:
-            y0, x0, _, _ = regions[self.positions[i]].tolist()
-            pitch = chosen[i].array.strides[0]
-            rows[i, [_SAMPLE.pixels, _SAMPLE.pitch]] = address(chosen[i].array) + y0 * pitch + 3 * x0, pitch
+        self.positions, count = positions, len(positions)
+        rows = self._rows = np.zeros(count, dtype=_SAMPLE)
+        rows["image"], rows["sample"] = images.rows[positions], positions
+        for name, values in zip(("y0", "x0", "y1", "x1"), regions[positions].T, strict=True):
+            rows["image"][name] = values
+        for k, i in enumerate(positions) if images.objects else ():
+            item = images.objects.get(i)
+            if type(item) is DecodedImage:
+                y0, x0, _, _ = regions[i].tolist()
+                pitch = item.array.strides[0]
+                rows[k]["pixels"], rows[k]["pitch"] = address(item.array) + y0 * pitch + 3 * x0, pitch
         self._text = np.empty((count, _TEXT_BYTES), dtype=np.uint8)
         options = DecoderPaths(fancy_upsampling=fancy_upsampling).options.encode()
-        self._kept = items, plan, targets, times, index, options
+        self._kept = images, plan, targets, times, index, options
         passes, samples = plan.rows.shape
         tables = _PlanTables(
             plan.rows.ctypes.data, plan.rows.itemsize, samples, passes, plan.ops.ctypes.data, plan.luts.ctypes.data,
             targets.ctypes.data,
         )  # fmt: skip
-        handle = None if index is None else index.handle_for(rows[:, : _SAMPLE.pixels])
+        handle = None if index is None else index.handle_for(rows["image"])
         self._table = _RunWork(
             times.common, address(self._rows), load_codec(), options, fancy_upsampling,
             handle, BEST_ISA, views, 3 * max_pixels, tables, address(self._text),
@@ -268,16 +255,16 @@ class SampleRuns:
 
     @property
     def statuses(self) -> NDArray[np.int64]:
-        return self._rows[:, _SAMPLE.status]
+        return self._rows["status"]
 
     @property
     def lacking_memory(self) -> list[int]:
         """Items of which a pass needs more memory than is allowed, or than there is."""
-        return self._rows[self._rows[:, _SAMPLE.lacks_memory] != 0, _SAMPLE.sample].tolist()
+        return self._rows["sample"][self._rows["lacks_memory"] != 0].tolist()
 
     def lines(self) -> dict[int, list[str]]:
         """What the image libraries printed, by item."""
-        lengths = self._rows[:, _SAMPLE.text_length]
+        lengths = self._rows["text_length"]
         printed = np.flatnonzero(lengths).tolist()
         return {self.positions[i]: split_lines(self._text[i, : lengths[i]].tobytes()) for i in printed}
 
@@ -286,7 +273,7 @@ class JpegStaging:
     """Adds n JPEGs to those that our kernels decode.
 
     Args:
-        rows: (n, 11), an `EncodedRegion` (kernels/jpeg/decode_region.h) each; keep the files meanwhile.
+        rows: (n,) `IMAGE`; keep the files meanwhile.
         files: (n,) address of the `FileRow` of each; 0: without one.
         numbers: (n,) their places in the batch.
         index: entry points of JPEGs without restart markers.
@@ -299,7 +286,7 @@ class JpegStaging:
     def __init__(
         self,
         jpegs: DeviceJpegs,
-        rows: NDArray[np.int64],
+        rows: NDArray[Any],
         files: NDArray[np.int64],
         numbers: NDArray[np.int64],
         times: Times,
@@ -308,7 +295,7 @@ class JpegStaging:
         self.times = times
         self.is_added = np.zeros(len(rows), dtype=np.bool_)
         self._kept = jpegs, rows, files, numbers, index
-        self._table = _StageWork(
+        self._table = _StagingWork(
             times.common, jpegs.handle, address(files), address(rows), address(numbers),
             None if index is None else index.handle, address(self.is_added),
         )  # fmt: skip
@@ -324,24 +311,3 @@ def _release(memory: int, chunk: int) -> NDArray[np.uint8]:
     array = np.frombuffer(memoryview((ctypes.c_uint8 * size.value).from_address(place)), dtype=np.uint8)
     weakref.finalize(array, library.cuaug_free_chunk, place, size.value).atexit = False  # threads may use it at exit
     return array
-
-
-def _encode_paths(paths: list[str]) -> tuple[NDArray[np.int64], bytes]:
-    """Addresses of the paths in the system's encoding, and their memory; an impossible name becomes empty."""
-    try:
-        names = os.fsencode("\0".join(paths))
-    except ValueError:  # half of a surrogate pair
-        names = b""
-    ends = np.flatnonzero(np.frombuffer(names, dtype=np.uint8) == 0)
-    if len(ends) != len(paths) - 1:
-        return _encode_paths([path if _is_possible(path) else "" for path in paths])
-    starts = np.zeros(len(paths), dtype=np.int64)
-    starts[1:] = ends + 1
-    return starts + data_address(names), names
-
-
-def _is_possible(path: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(path)
-    except ValueError:
-        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
@@ -9,8 +10,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,15 +20,22 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.huge_pages import empty, pages
 from cuaug._runtime.native import library, release_freed_memory
+from cuaug.batch import Batch
 from cuaug.codec import JpegIndex, MessageLog
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.job import Job
-from cuaug.pipeline.thread_pool import ThreadPool
+from cuaug.pipeline.thread_pool import ThreadPool, Work
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sources.jpeg_index_file import open_index_file
 
-__all__ = ["BufferPool", "Pipeline", "SeparateBuffers"]
+if TYPE_CHECKING:
+    from cuaug.pipeline.image_table import ImageTable
+    from cuaug.pipeline.part import BatchPart
+    from cuaug.pipeline.planning import Planned
+    from cuaug.pipeline.samples import Images
+
+__all__ = ["BufferPool", "FinishedBatch", "Pipeline", "SeparateBuffers"]
 
 _ALIGN = 64  # bytes of a cache line
 
@@ -81,10 +90,22 @@ class SeparateBuffers(BufferPool):
         return [empty(shape, dtype, torch.device("cpu")) for shape in shapes]
 
 
-class Pipeline:
-    """Base of the pipelines; each device adds its resources, and `job_type`."""
+class FinishedBatch:
+    """A batch that waits for the consumer."""
 
-    job_type: type[Job]
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+    def take(self) -> Batch:
+        """The batch, for work on the consumer's current stream."""
+        return self.batch
+
+
+class Pipeline:
+    """Base of the pipelines; each device adds its resources, and `run`."""
+
+    #: Whether worker threads decode the images.
+    decodes_on_workers = False
     #: Receives profiling ranges, as torch.cuda.nvtx.
     ranges: Any = None
     #: Entry points of JPEGs, for crops.
@@ -95,7 +116,7 @@ class Pipeline:
     ) -> None:
         self.config = config
         self.recorder = recorder
-        self.workers = ThreadPool(threads, thread_name, config.cpus)
+        self.workers = ThreadPool(threads, thread_name)
         self.batch_numbers = itertools.count()
         self.messages = MessageLog()
         if config.decode.index_bytes != 0:
@@ -108,8 +129,20 @@ class Pipeline:
         pipeline.config, pipeline.messages = config, MessageLog()
         return pipeline
 
-    def start(self, epoch: Epoch, rank_slice: RankSlice) -> Job:
-        return self.job_type(self, epoch, rank_slice).start()
+    def start(self, epoch: Epoch, rank_slice: RankSlice, not_before: int = 0) -> Job:
+        return Job(self, epoch, rank_slice).start(not_before)
+
+    def run(self, part: BatchPart, positions: NDArray[np.int64], images: ImageTable, planned: Planned) -> Work[Images]:
+        """Decodes and augments the samples at `positions`. Those that fail are in `part.errors`."""
+        raise NotImplementedError
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Where images are selected and merged: on the stream that makes them."""
+        return contextlib.nullcontext()
+
+    def finish(self, batch: Batch) -> FinishedBatch:
+        """Called once all work on the images is done, or queued on the stream."""
+        return FinishedBatch(batch)
 
     @property
     def known_files(self) -> JpegIndex | None:

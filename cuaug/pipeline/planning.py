@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.limits import DEFAULT_MAX_PIXELS
 from cuaug.codec import MultiChannelImage
-from cuaug.devices import CpuExecutor, OutputStacks, first_size_mismatch, fuse_luts
+from cuaug.devices import CpuExecutor, OutputStacks, PackedOutput, first_size_mismatch
 from cuaug.errors import TransformError
 from cuaug.images.interop import dtype_of
+from cuaug.pipeline.clip_reader import EncodedClip
+from cuaug.pipeline.image_table import ImageTable
 from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type, add_groups, output_layout
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import TargetNameError, Targets
 from cuaug.targets.clip_targets import ClipTargets
 from cuaug.targets.label_files import KeyPath
 from cuaug.targets.targets import Mover
-from cuaug.transforms import Compose
+from cuaug.transforms import Compose, Transform
 from cuaug.transforms.execute import warn_beyond_white
 
 __all__ = ["PictureArrays", "PictureExecutor", "Planned", "UnfitSamplesError", "plan_samples", "size_mismatch"]
@@ -90,7 +92,7 @@ class Planned:
 
 def plan_samples(
     chain: Compose,
-    items: Sequence[Any],
+    images: ImageTable,
     labels: Sequence[Any],
     rng: SampleRNG,
     target_type: Type | None,
@@ -100,10 +102,10 @@ def plan_samples(
     stack: bool = True,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Planned:
-    """Plans a chain's first stage for N samples.
+    """Plans a chain's first segment for N samples.
 
     Args:
-        items: N items with `height` and `width`; clips also have `frames`, the same number.
+        images: of N samples; clips have the same number of frames.
         labels: N labels.
         rng: of the N samples.
         name: the name of the i-th sample, for errors.
@@ -115,14 +117,14 @@ def plan_samples(
         TransformError: the output images have different sizes.
     """
     keys = rng.indices
-    is_clip = hasattr(items[0], "frames")
-    frames = items[0].frames if is_clip else 1
+    first = images.objects.get(0)
+    is_clip = isinstance(first, EncodedClip)
+    frames = first.frames if isinstance(first, EncodedClip) else 1
     rng.is_clip = is_clip
-    channels, depth = _pixel_format(items, name)
+    channels, depth = _pixel_format(images, name)
     layout = output_layout(channels, layout)
     views = chain.segments[0].views
-    sources = np.empty((2, len(items)), dtype=np.int64)
-    sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
+    sources = np.stack([images.rows["height"], images.rows["width"]])
 
     def repeat_rows(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views * frames == 1 else np.repeat(values, views * frames)
@@ -159,7 +161,7 @@ def plan_samples(
         plan, tables, counts, mover = plan_rows(slice(None))
     except (TransformError, MemoryError) as batch_error:
         causes: dict[int, Exception] = {}
-        for i in range(len(items)):  # each sample draws alone as it draws in the batch
+        for i in range(len(images)):  # each sample draws alone as it draws in the batch
             try:
                 plan_rows(slice(i, i + 1))
             except (TransformError, MemoryError) as error:
@@ -170,19 +172,26 @@ def plan_samples(
             raise
         raise UnfitSamplesError(causes, name) from next(iter(causes.values()))
     if plan.needs_unit_range and depth == np.float32:
-        warn_beyond_white(items[0].array[None])
+        warn_beyond_white(first.array[None])  # type: ignore[union-attr]
     sizes = tables.sizes()
-    if stack and (k := first_size_mismatch(sizes, views)) is not None:
+    stacks: OutputStacks
+    if tables.packing is not None:
+        if is_clip and not tables.packing.patch:
+            raise TransformError(f"transforms: {chain.packing!r} takes images, not clips")
+        stacks = PackedOutput.of(tables.packing, sizes, frames, plan.channels, layout)
+    elif stack and (k := first_size_mismatch(sizes, views)) is not None:
         prefix = "" if views == 1 else f"view {k % views} of "
-        raise size_mismatch(*((f"{prefix}{name(row // (views * frames))}", *sizes[:, row]) for row in (k % views, k)))
-    stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
+        different = ((f"{prefix}{name(row // (views * frames))}", *sizes[:, row]) for row in (k % views, k))
+        raise size_mismatch(*different, before=next(iter(chain.segments[1:2]), None))
+    else:
+        stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
     tables = add_groups(tables, plan.channels, lambda group: plan_rows(slice(None), group)[1])
     # Batch transforms compute with floats, and normalized images are not in [0, 1].
     keeps_depth = target_type is None and plan.target_type is None and len(chain.segments) == 1 and not plan.normalized
     is_rgb8 = channels == 3 and depth == np.uint8
     to_uint16 = depth == np.uint16 and keeps_depth
     return Planned(
-        fuse_luts(tables),
+        tables,
         sources,
         stacks,
         plan.trace,
@@ -196,10 +205,11 @@ def plan_samples(
     )
 
 
-def _pixel_format(items: Sequence[Any], name: Callable[[int], str]) -> tuple[int, Any]:
+def _pixel_format(images: ImageTable, name: Callable[[int], str]) -> tuple[int, Any]:
     """(channels, dtype) of the images; a batch has one. Only a loader's `mode` makes others than 8-bit RGB."""
-    if not isinstance(items[0], MultiChannelImage):
+    if not isinstance(images.objects.get(0), MultiChannelImage):
         return 3, np.uint8
+    items: list[Any] = [images.item(i) for i in range(len(images))]
     first = items[0].channels, items[0].depth
     for i, item in enumerate(items):
         if (item.channels, item.depth) != first:
@@ -223,14 +233,17 @@ def _check_pixels(tables: CompiledPlan, max_pixels: int) -> None:
         )
 
 
-def size_mismatch(*images: tuple[str, Any, Any]) -> TransformError:
-    """The error for images of different sizes, given as (name, height, width)."""
+def size_mismatch(*images: tuple[str, Any, Any], before: Transform | None = None) -> TransformError:
+    """The error for images of different sizes, given as (name, height, width); `before` is a batch transform."""
     sizes = ", ".join(f"{name} is {height} x {width}" for name, height, width in images)
-    return TransformError(
-        f"transforms: the images of a batch come out with different sizes: {sizes} (height x width); end the chain "
-        "with a transform that makes one size, such as RandomResizedCrop, CenterCrop or Resize((height, width)), or "
-        "pass stack=False to get a list of images"
-    )
+    one_size = "a transform that makes one size, such as RandomResizedCrop, CenterCrop or Resize((height, width))"
+    if before is None:
+        problem = "the images of a batch come out with different sizes"
+        remedy = f"end the chain with {one_size}, or pass stack=False to get a list of images"
+    else:
+        problem = f"{before!r:.200} takes the images of a batch as one tensor, but they reach it with different sizes"
+        remedy = f"put it after {one_size}"
+    return TransformError(f"transforms: {problem}: {sizes} (height x width); {remedy}")
 
 
 #: Further pictures of a sample, (H, W, 3) uint8 each.
@@ -245,12 +258,14 @@ class PictureExecutor:
         layout: of the images, which the pictures share.
 
     Raises:
-        TransformError: the images are not 8-bit RGB, as the pictures are.
+        TransformError: the images are not 8-bit RGB, as the pictures are; or they are packed.
     """
 
     def __init__(self, planned: Planned, layout: Layout) -> None:
         if not planned.is_rgb8:
             raise TransformError("images: further pictures need a loader of 8-bit RGB images, mode='RGB'")
+        if isinstance(planned.stacks, PackedOutput):
+            raise TransformError("images: Patches and PadToLargest do not take further pictures")
         self._executor = CpuExecutor(planned.tables)
         self._dtype = dtype_of(planned.tables.target_type)
         self._layout = layout

@@ -18,25 +18,26 @@ from cuaug.cache import DecodedCache, DeviceImage, EncodedCache
 from cuaug.codec import (
     DecodedImage,
     EncodedImage,
+    EncodedJpeg,
     FileView,
     JpegIndex,
     MultiChannelImage,
     ResidentJpeg,
-    jpegs_of,
     read_header,
     read_jpeg_headers,
     read_multichannel,
 )
 from cuaug.codec.decode_options import DecodeOptions
 from cuaug.errors import ArgumentError, DecodeError, LoaderError, SourceError
-from cuaug.pipeline.clip_reader import ClipReader, EncodedClip
+from cuaug.pipeline.clip_reader import ClipReader
+from cuaug.pipeline.image_table import ImageTable, Item
 from cuaug.pipeline.label_reader import LabelReader
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.pending import PendingCacheEntry
 from cuaug.profiling.recorder import Clock
 from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources import Source, label_path_names, optional_method
-from cuaug.sources.file_bytes import FileRanges, error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources.file_bytes import FilePaths, FileRanges, error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources.source import ReadAhead
 from cuaug.sources.videos import ClipRequest
 from cuaug.targets.label_files import KeyPath
@@ -44,18 +45,14 @@ from cuaug.targets.names import TargetFormat
 from cuaug.transforms import Compose
 from cuaug.transforms.pictures import refuse_pictures
 
-__all__ = ["UNREAD", "Item", "Reader"]
+__all__ = ["UNREAD", "Reader"]
 
 # Data that needs no further check.
 _COMMON_TYPES = str, bytes, np.ndarray, ClipRequest
-#: The data of a sample that `Reader.look_up` did not find, and `Reader.fetch` has not read yet.
+#: The data of a sample that `Reader.locate` did not find, and `Reader.fetch` has not read yet.
 UNREAD = object()
 # The reader keeps the paths of the last samples, for errors, if the source cannot name them.
 _MAX_RECENT_PATHS = 4096
-
-
-#: A sample that can be planned.
-Item = EncodedImage | DecodedImage | PendingCacheEntry | DeviceImage | ResidentJpeg | EncodedClip
 
 
 class Reader:
@@ -67,6 +64,8 @@ class Reader:
 
     Attributes:
         labels: reads the files that labels name.
+        decoded: the cache of pixels.
+        device_cache: the cache of JPEGs in the GPU's memory.
     """
 
     def __init__(
@@ -78,8 +77,8 @@ class Reader:
         on_gpu: bool,
     ) -> None:
         self.source = source
-        self._encoded = cache if isinstance(cache, EncodedCache) else None
         self.decoded = cache if isinstance(cache, DecodedCache) else None
+        self.device_cache = cache if isinstance(cache, EncodedCache) else None
         self._apply_exif, self._max_pixels = options.apply_exif, options.max_pixels
         self._max_bytes, self._lossy, self._mode = options.max_bytes, options.lossy, options.mode
         if options.mode != "RGB":
@@ -93,48 +92,52 @@ class Reader:
         )
         #: Chooses the frames of clips, if the source has clips.
         self.clip_sampler: ClipSampler | None = getattr(source, "clip_sampler", None)
-        self._clips = ClipReader(options, cache)
+        self._clips = ClipReader(options, self.decoded)
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
-        self._ranges_of = optional_method(source, "file_ranges") if cache is None else None
+        self._locate = optional_method(source, "locate") if self.decoded is None else None
         has_path = optional_method(source, "path") is not None
         self._recent_paths = deque[tuple[int, str]](maxlen=0 if has_path else _MAX_RECENT_PATHS)
         self._recent_lock = fork_safe_lock()  # without the GIL, a copy fails while another thread appends
-
-    @property
-    def device_cache(self) -> EncodedCache | None:
-        """The cache of JPEGs in the GPU's memory."""
-        return self._encoded if self._encoded is not None and self._encoded.on_device else None
 
     @property
     def origin_of_decoded(self) -> str:
         """The origin of samples that arrive decoded, as a key of `Stats.decoded_by`."""
         return "source" if self.decoded is None else "cache"
 
-    def look_up(self, indices: NDArray[np.int64]) -> tuple[list[Any], list[Any]]:
-        """The data and labels of n samples as `fetch` gives them, without a call for each; `UNREAD` of all others.
+    def locate(self, indices: NDArray[np.int64]) -> tuple[list[Any], list[Any], FileRanges | None]:
+        """Where n samples are: data, labels, and ranges of files. Reads nothing.
 
-        Finds samples in the encoded cache, and the paths of files. Reads nothing.
+        Data and labels are as `fetch` gives them: paths, or JPEGs in the GPU's memory. `UNREAD` stands for the data of
+        those that are ranges, or that `fetch` has to read.
         """
-        samples: list[Any] = [None] * len(indices)
-        if self._encoded is not None and self.clip_sampler is None:
-            samples = self._encoded.get_each(indices.tolist())
-        missing = [k for k, sample in enumerate(samples) if sample is None]
-        if len(missing) == len(indices):
-            return self._look_up_paths(indices)
-        if missing:
-            for k, *sample in zip(missing, *self._look_up_paths(indices[missing]), strict=True):
-                samples[k] = sample
-        data, labels = zip(*samples, strict=True)
-        return list(data), list(labels)
+        data: list[Any] = [UNREAD] * len(indices)
+        labels: list[Any] = [None] * len(indices)
+        rows = list(range(len(indices)))
+        if self.device_cache is not None:
+            for k, entry in enumerate(self.device_cache.get_each(indices.tolist())):
+                if entry is not None:
+                    data[k], labels[k] = entry
+            rows = [k for k in rows if data[k] is UNREAD]
+        found = self._find(indices[rows])
+        if isinstance(found, FileRanges):
+            return data, labels, found if self.device_cache is None else None
+        if found is None:
+            return data, labels, None
+        if len(rows) == len(indices):
+            return [*found.paths], [*found.labels], None
+        for k, path, label in zip(rows, *found, strict=True):
+            data[k], labels[k] = path, label
+        return data, labels, None
 
-    def _look_up_paths(self, indices: NDArray[np.int64]) -> tuple[list[Any], list[Any]]:
-        paths_of = optional_method(self.source, "paths_and_labels") if self._gives_paths else None
-        with contextlib.suppress(Exception):  # `fetch` raises it again, and names the sample
-            found = None if paths_of is None else paths_of(indices)
-            if found is not None and set(map(type, found[0])) == {str}:
-                return cast(tuple[list[Any], list[Any]], found)
-        return [UNREAD] * len(indices), [None] * len(indices)
+    def _find(self, indices: NDArray[np.int64]) -> FilePaths | FileRanges | None:
+        """What the source's `locate` gives; None if `fetch` has to read the samples."""
+        if self._locate is not None and len(indices):
+            with contextlib.suppress(Exception):  # `fetch` raises it again, and names the sample
+                found: FilePaths | FileRanges | None = self._locate(indices)
+                if not isinstance(found, FilePaths) or set(map(type, found.paths)) == {str}:
+                    return found
+        return None
 
     def fetch(self, index: int) -> tuple[Any, Any]:
         """Reads a sample as (data, label), or as (path, label) for `file_reads`.
@@ -147,7 +150,7 @@ class Reader:
             if self.clip_sampler is None:
                 if self.decoded is not None and (pixels := self.decoded.get(index)) is not None:
                     return pixels if isinstance(pixels, DeviceImage) else DecodedImage(pixels), self._label(index)
-                if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
+                if self.device_cache is not None and (entry := self.device_cache.get(index)) is not None:
                     return entry
             if self._encoded_size is not None:
                 check_bytes(self._encoded_size(index), self._max_bytes)
@@ -178,26 +181,13 @@ class Reader:
 
     def uncached(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of the samples that no cache holds."""
-        cache = self._encoded or self.decoded
+        cache = self.device_cache or self.decoded
         return indices if cache is None else indices[[cache.get(index) is None for index in indices.tolist()]]
 
     @property
-    def reads_natively(self) -> bool:
-        """Whether `FileReads` reads the samples, without Python."""
-        return self._ranges_of is not None or self._gives_paths
-
-    @property
-    def looks_up(self) -> bool:
-        """Whether `look_up` may find samples."""
-        return self._gives_paths or (self._encoded is not None and self.clip_sampler is None)
-
-    @property
-    def _gives_paths(self) -> bool:
-        return self.decoded is None and getattr(self.source, "gives_paths", False)
-
-    def file_ranges(self, indices: NDArray[np.int64]) -> FileRanges | None:
-        """Where the samples lie in open files; None if `fetch` gives their paths."""
-        return None if self._ranges_of is None else self._ranges_of(indices)
+    def locates(self) -> bool:
+        """Whether `locate` may find samples."""
+        return self._locate is not None or self.device_cache is not None
 
     def file_reads(
         self, data: Sequence[Any], ranges: FileRanges | None, times: Times, known_files: JpegIndex | None
@@ -233,34 +223,16 @@ class Reader:
         other_file = f": {error.filename!r}" if path is None and error.filename else ""
         return DecodeError(error_reason(error) + other_file, path=path)
 
-    def common_jpegs(self, data: Sequence[Any], headers: NDArray[np.int32]) -> list[Item | None]:
-        """The samples that need no more than their JPEG's header, by position; None for all others.
-
-        Args:
-            headers: (n, 5), from `file_reads`.
-        """
+    def add_jpegs(self, images: ImageTable, reads: FileReads, is_read: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Adds the JPEGs that need no more than their header, and returns which they are; as `ImageTable.add_jpegs`."""
         if self._mode != "RGB":
-            return [None] * len(data)
-        jpegs = jpegs_of(data, headers, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
-        return cast(list[Item | None], jpegs)
+            return np.zeros(len(images), dtype=np.bool_)
+        return images.add_jpegs(reads, is_read, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
 
     @property
     def takes_whole_files(self) -> bool:
-        """Whether common JPEGs need `make_items`, too: for a cache, or to check their sizes."""
-        return self._encoded is not None or self.decoded is not None or self._picture_size is not None
-
-    def ready_items(self, data: Sequence[Any], labels: Sequence[Any], jpegs: list[Item | None]) -> list[Item | None]:
-        """The items that need no `make_items`; None for all others.
-
-        Args:
-            jpegs: the items of common JPEGs that native code has parsed. They still need it for a cache, or to check
-                their sizes; JPEGs in the GPU's memory do not.
-        """
-        if self.labels.may_read(labels):
-            return [None] * len(data)
-        if not self.takes_whole_files:
-            return jpegs
-        return [value if type(value) is ResidentJpeg else None for value in data]
+        """Whether JPEGs of `add_jpegs` need `make_items`, too: for a cache, or to check their sizes."""
+        return self.device_cache is not None or self.decoded is not None or self._picture_size is not None
 
     def make_items(
         self,
@@ -271,11 +243,11 @@ class Reader:
         clock: Clock,
         draws: NDArray[np.float64] | None = None,
     ) -> tuple[list[Item | None], dict[int, DecodeError]]:
-        """Makes the items of some samples; None for a sample without data. They enter the encoded cache.
+        """Makes the items of some samples; None for a sample without data. The GPU's cache gets their labels.
 
         Args:
             data: each sample's data, or the path of a file that could not be read at once, or None.
-            jpegs: the items of common JPEGs that native code has parsed, else None.
+            jpegs: the JPEGs that native code has parsed, else None.
             draws: (n, T) random numbers that choose the frames of clips, if the source has clips.
 
         Returns:
@@ -335,8 +307,8 @@ class Reader:
                 item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels, lossy=self._lossy)
         if self._picture_size is not None:
             self._check_size(index, item)
-        if self._encoded is not None and not (isinstance(data, np.ndarray) and data.ndim > 1):
-            self._encoded.put(index, data, label)
+        if self.device_cache is not None and isinstance(item, EncodedJpeg):
+            self.device_cache.put_label(index, memoryview(data).nbytes, label)
         return item if self.decoded is None else PendingCacheEntry(index, item, self.decoded.short_side)
 
     def _read_picture(self, data: Any) -> MultiChannelImage:
@@ -361,9 +333,12 @@ class Reader:
             )
 
     def read_label(
-        self, label: Any, item: Item, chain: Compose, fancy_upsampling: bool
+        self, label: Any, size: tuple[int, int], chain: Compose, fancy_upsampling: bool
     ) -> tuple[Any, dict[KeyPath, NDArray[np.uint8]]]:
         """Reads the masks of a label, and decodes its further pictures.
+
+        Args:
+            size: (height, width) of the sample's image.
 
         Returns:
             The label without its pictures; the label itself if it names no files. And the pictures, (H, W, 3) each.
@@ -378,7 +353,7 @@ class Reader:
             return label, {}
         refuse_pictures(chain.segments)
         self.refuse_shrunken_targets()
-        return label, self.labels.decode(pictures, (item.height, item.width), fancy_upsampling)
+        return label, self.labels.decode(pictures, size, fancy_upsampling)
 
     def refuse_shrunken_targets(self) -> None:
         """Raises a LoaderError if the cache scales images down, so that targets and pictures have other sizes."""
@@ -418,7 +393,7 @@ def _check_mode(mode: str, source: Any, *, is_cached: bool, on_gpu: bool) -> Non
     if on_gpu:
         raise ArgumentError(f"mode={mode!r} decodes on the CPU: use device='cpu', or mode='RGB' on a GPU")
     if is_cached:
-        raise ArgumentError(f"cache: decoded images are cached as RGB, not with mode={mode!r}: use cache='encoded'")
+        raise ArgumentError(f"cache: decoded images are cached as RGB, not with mode={mode!r}: leave the cache out")
     pending = [source]
     while pending:
         inner = pending.pop()

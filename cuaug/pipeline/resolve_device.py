@@ -7,12 +7,11 @@ import os
 
 import torch
 
-from cuaug._runtime.cpus import Placement, own_placement
 from cuaug._runtime.ranks import own_gpu
 from cuaug.codec import gpu_decodes
 from cuaug.errors import ArgumentError, DeviceError
 
-__all__ = ["resolve_device", "resolve_labels_device", "resolve_placement"]
+__all__ = ["resolve_device", "resolve_labels_device"]
 
 log = logging.getLogger("cuaug")
 
@@ -47,7 +46,8 @@ def resolve_device(device: str | torch.device | None) -> torch.device:
     if device is None:
         log.warning("using the CPU, although torch sees a GPU: %s (run `python -m cuaug doctor`)", reason)
         return torch.device("cpu")
-    raise DeviceError(f"cannot use {device}: {reason} (run `python -m cuaug doctor`)")
+    remedy = "device=None takes the CPU where CUDA does not work"
+    raise DeviceError(f"cannot use {device}: {reason}; {remedy} (run `python -m cuaug doctor`)")
 
 
 def resolve_labels_device(labels_device: str | torch.device | None, device: torch.device) -> torch.device:
@@ -63,12 +63,3 @@ def resolve_labels_device(labels_device: str | torch.device | None, device: torc
     raise ArgumentError(
         f"labels_device must be None, which is the loader's device ({device}), or 'cpu', not {labels_device!r}"
     )
-
-
-def resolve_placement(device: torch.device) -> Placement | None:
-    """The CPUs for the worker threads of a loader on this device; None: any."""
-    if device.type == "cpu":
-        return own_placement([], None)
-    from cuaug.devices import cuda
-
-    return own_placement(cuda.pci_addresses(), device.index or 0)

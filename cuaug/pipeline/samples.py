@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch, ClipFrames
+from cuaug.batch import Batch, ClipFrames, Packing
+from cuaug.devices import PackedOutput
 from cuaug.images.interop import to_uint16
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.planning import PictureArrays, Planned, size_mismatch
-from cuaug.plan import Layout, Trace
+from cuaug.plan import Layout, PackingFormat, Trace
 from cuaug.plan.trace import TransformRecord
 from cuaug.sampling import Epoch, RankSlice, loader_state
 from cuaug.sampling.clip_sampler import ClipSampler
@@ -25,7 +27,7 @@ from cuaug.targets.collate import empty_labels
 from cuaug.transforms.compose import normalization_of
 from cuaug.transforms.execute import run_segments
 
-__all__ = ["Images", "Samples", "batch_digest", "values_at"]
+__all__ = ["Images", "Packed", "Samples", "batch_digest", "values_at"]
 
 
 def batch_digest(
@@ -93,20 +95,74 @@ def _bytes(array: NDArray[Any], count: int) -> NDArray[np.uint8]:
 T = TypeVar("T")
 
 
+class Packed(NamedTuple):
+    """The tensor of N images of any size; its attributes are those of `PackedOutput`.
+
+    Attributes:
+        tensor: None once some images were left out or replaced.
+    """
+
+    format: PackingFormat
+    grids: NDArray[np.int64]
+    tensor: torch.Tensor | None
+
+    def of(self, grids: NDArray[np.int64]) -> Packed:
+        """For other images, which lie in no such tensor yet."""
+        return self._replace(grids=grids, tensor=None)
+
+    def first(self, count: int) -> Packed:
+        assert self.tensor is not None
+        patches = self.grids[:count].prod(axis=1).sum()
+        return self._replace(
+            grids=self.grids[:count], tensor=self.tensor[: count if self.format.padded else int(patches)]
+        )
+
+    def fill(self, images: list[torch.Tensor]) -> Packed:
+        """With a new tensor of these images, if there is none."""
+        if self.tensor is not None:
+            return self
+        if not self.format.padded:
+            return self._replace(tensor=torch.cat(images))
+        tensor = images[0].new_zeros(len(images), *np.max([image.shape for image in images], axis=0).tolist())
+        for place, image in zip(tensor, images, strict=True):
+            place[tuple(map(slice, image.shape))] = image
+        return self._replace(tensor=tensor)
+
+    def describe(self) -> Packing:
+        """`Batch.packing`."""
+        grids, patch = self.grids, self.format.patch
+        grid_thw, sizes = torch.from_numpy(grids), torch.from_numpy(grids[:, 1:] * max(patch, 1))
+        assert self.tensor is not None
+        if not patch:
+            height, width = grids[:, 1:].max(axis=0, initial=0) if len(grids) else self.tensor.shape[-2:]
+            rows, columns = (np.arange(side) < grids[:, axis, None] for axis, side in ((1, height), (2, width)))
+            return Packing(sizes, mask=torch.from_numpy(rows[:, :, None] & columns[:, None]))
+        counts = grids.prod(axis=1)
+        if self.format.padded:
+            mask = torch.from_numpy(np.arange(self.tensor.shape[1]) < counts[:, None])
+            return Packing(sizes, grid_thw, mask=mask, merge=self.format.merge)
+        bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return Packing(sizes, grid_thw, torch.from_numpy(bounds), merge=self.format.merge)
+
+
 class Images(NamedTuple):
     """The images of some samples, as one stack or several, or as a list.
 
     Attributes:
         tensors: stacks (N, ...), one for each size of views; or N images.
         views: the numbers of the views in each stack; None for a list of N images of any size.
+        packed: the one tensor that holds these N images; None where each has its own memory.
     """
 
     tensors: list[torch.Tensor]
     views: list[list[int]] | None
+    packed: Packed | None = None
 
     @property
     def batch_images(self) -> Any:
         """`Batch.images`: a tensor, a tuple of tensors, or a list of N images."""
+        if self.packed is not None:
+            return self.packed.tensor
         if self.views is None:
             return self.tensors
         return self.tensors[0] if len(self.tensors) == 1 else tuple(self.tensors)
@@ -114,8 +170,15 @@ class Images(NamedTuple):
     def of_loader(self, planned: Planned, layout: Layout) -> Images:
         """The images in the loader's layout, where other images than 8-bit RGB were planned in another form.
 
-        The frames of clips become stacks (N, T, ...), or (N, V, T, ...) with V views.
+        The frames of clips become stacks (N, T, ...), or (N, V, T, ...) with V views. Packed images become a list.
         """
+        if isinstance(planned.stacks, PackedOutput):
+            stacks, tensor = planned.stacks, self.tensors[0]
+            if planned.to_uint16:
+                tensor = to_uint16(tensor)
+            if not stacks.packing.patch and stacks.layout != layout:
+                stacks, tensor = replace(stacks, layout=layout), tensor.movedim(-3, -1).contiguous()
+            return Images(stacks.split(tensor), None, Packed(stacks.packing, stacks.grids, tensor))
         tensors = [_to_clips(tensor, planned.frames) for tensor in self.tensors] if planned.is_clip else self.tensors
         if planned.to_uint16:
             tensors = [to_uint16(tensor) for tensor in tensors]
@@ -125,6 +188,8 @@ class Images(NamedTuple):
 
     def first(self, count: int) -> Images:
         """The images of the first `count` samples."""
+        if self.packed is not None:
+            return self._replace(tensors=self.tensors[:count], packed=self.packed.first(count))
         if self.views is None:
             return self._replace(tensors=self.tensors[:count])
         return self._replace(tensors=[stack[:count] for stack in self.tensors])
@@ -132,7 +197,8 @@ class Images(NamedTuple):
     def select(self, rows: NDArray[np.int64]) -> Images:
         """The images of these rows; copies, if they are stacks."""
         if self.views is None:
-            return self._replace(tensors=[self.tensors[i] for i in rows.tolist()])
+            packed = None if self.packed is None else self.packed.of(self.packed.grids[rows])
+            return self._replace(tensors=[self.tensors[i] for i in rows.tolist()], packed=packed)
         return self._replace(tensors=[stack[torch.from_numpy(rows).to(stack.device)] for stack in self.tensors])
 
     def merge(
@@ -153,6 +219,9 @@ class Images(NamedTuple):
         """
         if self.views is None:
             tensors = self.tensors + other.tensors
+            if self.packed is not None and other.packed is not None:
+                grids = np.concatenate([self.packed.grids, other.packed.grids])
+                self = self._replace(packed=self.packed.of(grids))
         else:
             sizes, other_sizes = self._sizes(layout), other._sizes(layout)
             for view, size in sizes.items():
@@ -202,6 +271,7 @@ class Samples:
         partners: number of partners, the next samples in epoch order.
 
     Attributes:
+        size: of the rank slice.
         own: number of samples of the rank slice.
         order_positions: (n,) positions in the epoch's order.
         indices: (n,) indices in the source.
@@ -213,7 +283,7 @@ class Samples:
     """
 
     def __init__(self, epoch: Epoch, rank_slice: RankSlice, partners: int) -> None:
-        self.epoch = epoch
+        self.epoch, self.size = epoch, rank_slice.size
         self.own = len(rank_slice.positions)
         self.order_positions = epoch.with_next(rank_slice.positions, partners)
         self.indices = epoch.indices[self.order_positions]
@@ -262,15 +332,20 @@ class Samples:
         """Makes the batch; runs the chain's segments after the first.
 
         Args:
-            images: output of the chain's first stage for the samples at `positions`.
+            images: output of the chain's first segment for the samples at `positions`.
             positions: empty for an empty batch, whose shapes come from one image and the first label.
         """
-        if config.layout == Layout.HWC:
+        if images.packed is not None:
+            packed = images.packed.fill(images.tensors)
+            if config.layout == Layout.HWC and not packed.format.patch and packed.tensor is not None:
+                packed = packed._replace(tensor=packed.tensor.movedim(-1, -3))
+            images = images._replace(packed=packed)
+        elif config.layout == Layout.HWC:
             images = images._replace(tensors=[tensor.movedim(-1, -3) for tensor in images.tensors])
         used = positions if len(positions) else np.arange(1)
         images, labels, traces = images.first(len(used)), values_at(self.labels, used), values_at(self._traces, used)
         later = Trace(first=0 if traces[0] is None else traces[0].trace.next)
-        chain = config.transforms
+        chain = config.transforms.at_size(self.size)
         if len(chain.segments) > 1:
             images, labels = self._run_later_segments(images, labels, used, traces[0], later, config)
         drawn = self.indices[used], self.keys[used], traces, self._trace_rows[used]
@@ -280,8 +355,9 @@ class Samples:
             stacks = [stack.transpose(-3, -4).contiguous() if stack.ndim > 4 else stack for stack in images.tensors]
             images = images._replace(tensors=stacks)
         collated = config.collate(chain.convert_targets(labels[: max(len(positions), 1)]))
+        images = images.first(len(positions))
         return Batch(
-            images.first(len(positions)).batch_images,
+            images.batch_images,
             collated if len(positions) else empty_labels(collated),
             torch.from_numpy(self.indices[positions]),
             torch.from_numpy(self.valid[positions]),
@@ -293,6 +369,7 @@ class Samples:
             clips=None
             if config.reader.clip_sampler is None
             else ClipFrames.stack(values_at(self.clips, used), len(positions)),
+            packing=None if images.packed is None else images.packed.describe(),
         )
 
     def _run_later_segments(
@@ -305,7 +382,7 @@ class Samples:
         config: BatchConfig,
     ) -> tuple[Images, list[Any]]:
         """Runs the chain's segments after the first. Those of clips run on frames, which share their clip's draws."""
-        chain, sampler, targets = config.transforms, config.reader.clip_sampler, None
+        chain, sampler, targets = config.transforms.at_size(self.size), config.reader.clip_sampler, None
         stacks, per_row = images.tensors, labels
         if sampler is not None:
             later.frames = sampler.frames

@@ -12,22 +12,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.codec.decode_options import DecodeOptions
 from cuaug.devices import first_size_mismatch
 from cuaug.errors import TransformError
 from cuaug.pipeline.config import BatchConfig, choose
-from cuaug.pipeline.cpu_job import CpuPipeline
+from cuaug.pipeline.cpu_pipeline import CpuPipeline
 from cuaug.pipeline.iteration import OnError
 from cuaug.pipeline.pipeline import Pipeline, SeparateBuffers
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import MAX_CHANNELS, Layout, Plan
 from cuaug.profiling.recorder import Recorder
+from cuaug.sampling import Epoch
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import Compose
 
-__all__ = ["GPU_BATCH", "call_config", "is_plain", "makes_one_size", "shared_pipeline"]
+__all__ = ["GPU_BATCH", "BlackLast", "black_image", "call_config", "is_plain", "makes_one_size", "shared_pipeline"]
 
 #: A first batch of this size fixes the GPU decoder's split; larger ones open it anew.
 GPU_BATCH = 64
@@ -44,12 +46,24 @@ def shared_pipeline(device: torch.device, threads: int | None, options: DecodeOp
         pipeline = CpuPipeline(config, Recorder(runtime), runtime.threads, thread_name="cuaug-decode")
         pipeline.buffer_pool = SeparateBuffers()
         return pipeline
-    from cuaug.pipeline.cuda.cuda_job import CudaPipeline  # imports CuPy, only where a GPU is used
+    from cuaug.pipeline.cuda.cuda_pipeline import CudaPipeline  # imports CuPy, only where a GPU is used
 
     return CudaPipeline(config, Recorder(runtime), runtime.threads, device)
 
 
 renew_after_fork(shared_pipeline.cache_clear)  # a forked child has none of the threads
+
+
+class BlackLast(Epoch):
+    """The samples of a call in order, and after them a black image in place of damaged ones."""
+
+    def replacements(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
+        return np.full(len(positions), len(self) - 1)
+
+
+def black_image(mode: str) -> NDArray[np.uint8]:
+    """The black image, of a size that most crops fit in, for a call in this mode of `DecodeOptions`."""
+    return np.zeros((1024, 1024, {"L": 1, "RGBA": 4}.get(mode, 3)), dtype=np.uint8)
 
 
 class _NoSamples:
@@ -80,12 +94,17 @@ def call_config(
         target_type=None,
         layout=layout,
         stack=stack,
-        decode=replace(options, index_bytes=0, video_decoder="ffmpeg"),
+        decode=_without_index(options),
         prefetch=1,
         max_images=max_images,
         on_error=on_error,
         collate=list,
     )
+
+
+@functools.lru_cache(maxsize=8)
+def _without_index(options: DecodeOptions) -> DecodeOptions:
+    return replace(options, index_bytes=0, video_decoder="ffmpeg")
 
 
 def is_plain(chain: Compose) -> bool:
@@ -95,6 +114,11 @@ def is_plain(chain: Compose) -> bool:
 
 def makes_one_size(chain: Compose) -> bool:
     """Whether images of all sizes come out in one, as planned for a few sizes."""
+    return _makes_one_size(chain, repr(chain))  # a server asks at each request
+
+
+@functools.lru_cache(maxsize=64)
+def _makes_one_size(chain: Compose, parameters: str) -> bool:
     # A crop may need larger images, and numbers per channel as many channels.
     for channels, scale in itertools.product([3, *range(1, MAX_CHANNELS + 1)], (1, 8)):
         plan = Plan(*(scale * _PROBES), channels=channels)

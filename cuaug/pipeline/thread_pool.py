@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from ctypes import byref, c_int64
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from cuaug._runtime.cpus import bind_thread, disable_intraop_threads
+from cuaug._runtime.cpus import disable_intraop_threads
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
-from cuaug._runtime.native import libc, library
+from cuaug._runtime.native import library
+from cuaug._runtime.threads import OwnThread, end_daemon_at_exit, join_threads
 from cuaug.errors import LoaderClosedError, LoaderError, LoaderTimeoutError
 from cuaug.profiling.recorder import Clock
 
-__all__ = ["POLL_SECONDS", "NativeWork", "ThreadPool"]
+__all__ = ["POLL_SECONDS", "NativeWork", "Tasks", "ThreadPool", "Turn", "Wait", "Work"]
 
 Task = Callable[[], None]
 
 #: A waiting consumer checks at this interval for a closed loader and for stuck samples.
 POLL_SECONDS = 0.25
 
-# `close` waits this long for running tasks, in total. Native code gets more time, as it crashes if its libraries are
-# torn down meanwhile; a read is Python code, and may be stuck.
-_CLOSE_SECONDS = 2.0
-_CLOSE_SECONDS_FOR_READS = 1.0
+# `close` waits so long for running tasks. A read may be stuck for ever.
+_CLOSE_SECONDS, _CLOSE_SECONDS_FOR_READS = 2.0, 1.0
 
 _CLOSED = "the loader is closed"
 _FORKED = "this Loader belongs to another process, of which this one is a fork: make a new one"
@@ -35,21 +33,17 @@ _FORKED = "this Loader belongs to another process, of which this one is a fork: 
 # What the stages of native work (kernels/cpu/batch_work.h) are called in a timeout's error.
 _ACTIVITIES = ("reading", "reading", "decoding", "decoding")
 
-_at_exit = False
-
 
 class ThreadPool:
     """A thread pool with priorities.
 
     Tasks with a lower `priority` run first, tasks of the same priority in order. A task catches its own exceptions.
     Threads start with the first task. A forked child refuses all tasks. Threads are called name-0, name-1 and so on.
-    They are bound to `cpus`, if that is not empty.
     """
 
-    def __init__(self, threads: int, name: str = "cuaug-worker", cpus: frozenset[int] = frozenset()) -> None:
+    def __init__(self, threads: int, name: str = "cuaug-worker") -> None:
         self.threads = threads
         self.name = name
-        self.cpus = cpus
         self._workers: _Workers | None = None
         self._closed = ""  # why the pool takes no more tasks
         self._lock = fork_safe_lock()
@@ -76,9 +70,9 @@ class ThreadPool:
         return bool(self._closed) or (workers is not None and workers.stopping)
 
     def check(self) -> None:
-        """Raises a LoaderError if the pool is closed; at the interpreter's exit only in the main thread."""
+        """Raises a LoaderError if the pool is closed. At the interpreter's exit, ends a daemon thread."""
         if not self._closed:
-            _block_at_exit()
+            end_daemon_at_exit()
         if self.stopping:
             raise LoaderClosedError(self._closed or _CLOSED)
 
@@ -105,33 +99,36 @@ class ThreadPool:
                 )
             yield
 
-    def submit(self, task: Task, priority: int = 0, native: NativeWork | None = None) -> None:
+    def submit(self, task: Task, priority: int = 0, native: NativeWork | None = None, *, not_before: int = 0) -> None:
         """Queues a task; after some native work, if that is given.
+
+        Args:
+            not_before: it begins at this time by `time.monotonic_ns`, or at `hurry`.
 
         Raises:
             LoaderError: the pool is closed, or the system starts fewer threads than it has.
-            RuntimeError: no thread can start as the main thread has ended (Python 3.12).
+            RuntimeError: no thread can start as the main thread has ended (Python 3.12), or the interpreter exits.
         """
-        _block_at_exit()
-        try:
-            with self._lock:
-                if self._closed:
-                    raise LoaderClosedError(self._closed)
-                workers = self._workers
-                if workers is None:
-                    workers = self._workers = _Workers(self.threads, self._clocks, self.cpus)
-                    weakref.finalize(self, workers.stop).atexit = False  # `_stop_all` ends threads at exit
-                try:
-                    workers.start(self.name)
-                except LoaderError:
-                    self._workers = None
-                    workers.stop()  # a call with fewer threads finds room
-                    raise
-                workers.put(task, priority, native)
-        except RuntimeError as error:
-            if "shutdown" in str(error) and threading.current_thread().daemon:
-                _block_forever()
-            raise
+        end_daemon_at_exit()
+        with self._lock:
+            if self._closed:
+                raise LoaderClosedError(self._closed)
+            workers = self._workers
+            if workers is None:
+                workers = self._workers = _Workers(self.threads, self._clocks)
+                weakref.finalize(self, workers.stop).atexit = False  # `OwnThread` ends them at exit
+            try:
+                workers.start(self.name)
+            except LoaderError:
+                self._workers = None
+                workers.stop()  # a call with fewer threads finds room
+                raise
+            workers.put(task, priority, native, not_before)
+
+    def hurry(self) -> None:
+        """Begins the tasks that wait for their time."""
+        if (workers := self._workers) is not None:
+            workers.hurry()
 
     def close(self) -> None:
         """Drops queued tasks, and waits for running ones: at most 1 s for reads, 2 s for others."""
@@ -139,7 +136,9 @@ class ThreadPool:
             self._closed = self._closed or _CLOSED
             workers, self._workers = self._workers, None
         if workers is not None:
-            _stop([workers])
+            workers.stop()
+            threads = (thread for thread in threading.enumerate() if isinstance(thread, _Thread))
+            join_threads((thread for thread in threads if thread.workers is workers), _Thread.close_seconds)
 
 
 class NativeWork(NamedTuple):
@@ -156,6 +155,27 @@ class NativeWork(NamedTuple):
     table: Any
     items: int
     owner: Any
+
+
+class Turn(NamedTuple):
+    """A wait for a turn on a thread of the pool; after some native work of that pool, if it is given."""
+
+    pool: ThreadPool
+    after: NativeWork | None = None
+
+
+class Tasks(NamedTuple):
+    """A wait for work(rows) of rows 0 ... total - 1, by tasks of `size` rows on worker threads."""
+
+    total: int
+    work: Callable[[range], None]
+    size: int
+
+
+T = TypeVar("T")
+Wait: TypeAlias = Turn | Tasks
+#: Work that yields what it waits for, and returns its result; `Job` runs it.
+Work: TypeAlias = Generator[Wait, None, T]
 
 
 class _NativeActivity(NamedTuple):
@@ -179,8 +199,8 @@ class _Workers:
         stopping: whether the threads should end.
     """
 
-    def __init__(self, threads: int, clocks: dict[int, Clock], cpus: frozenset[int]) -> None:
-        self.threads, self.cpus = threads, cpus
+    def __init__(self, threads: int, clocks: dict[int, Clock]) -> None:
+        self.threads = threads
         self._pool = library.cuaug_pool_new()
         if self._pool is None:
             raise MemoryError("no memory for the threads of a loader")
@@ -205,18 +225,21 @@ class _Workers:
                 raise LoaderError(f"only {self._started} of threads={self.threads} started: {error}") from None
             self._started += 1
 
-    def put(self, task: Task, priority: int, native: NativeWork | None) -> None:
+    def put(self, task: Task, priority: int, native: NativeWork | None, not_before: int) -> None:
         token = next(self._tokens)
         kind, table, count = (0, None, 1) if native is None else (native.kind, byref(native.table), native.items)
         try:
             self._tasks[token] = task, native
-            if not library.cuaug_pool_add(self._pool, priority, token, kind, table, count):
+            if not library.cuaug_pool_add(self._pool, priority, token, kind, table, count, not_before):
                 raise MemoryError("no memory for the queue of a loader")
         except BaseException:
             # A Ctrl-C, for one: a task that never runs would keep its loader, and with it these threads. Only the main
             # thread is interrupted, and it adds no native work, whose memory must stay.
             self._tasks.pop(token, None)
             raise
+
+    def hurry(self) -> None:
+        library.cuaug_pool_hurry(self._pool)
 
     def work(self, number: int) -> None:
         """The loop of thread `number`."""
@@ -248,64 +271,29 @@ class _Workers:
         self.stopping = True
         library.cuaug_pool_stop(self._pool)
 
-    def close_seconds(self, thread: threading.Thread) -> float:
-        clock = self._clocks.get(thread.ident or 0)
-        reads = clock is not None and clock.activity == "reading"
-        return _CLOSE_SECONDS_FOR_READS if reads else _CLOSE_SECONDS
+    def activity(self, thread: _Thread) -> str:
+        """What a thread does, such as "reading"; "" for nothing."""
+        if (clock := self._clocks.get(thread.ident or 0)) is not None:
+            return clock.activity
+        fields = (c_int64 * 4)()
+        is_known = library.cuaug_pool_activity(self._pool, thread.number, fields)
+        return _ACTIVITIES[fields[2]] if is_known and fields[0] >= 0 else ""
 
 
-class _Thread(threading.Thread):
+class _Thread(OwnThread):
     """A worker thread. It refers to `_Workers`, but not the reverse, so that no cycle delays freeing them."""
 
     def __init__(self, workers: _Workers, number: int, name: str) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(self._work, workers.stop, name)
         self.workers, self.number = workers, number
 
-    def run(self) -> None:
+    def _work(self) -> None:
         disable_intraop_threads()
-        if self.workers.cpus:
-            bind_thread(self.workers.cpus)  # before the thread first touches memory, which comes from the near node
         self.workers.work(self.number)
 
+    def close_seconds(self) -> float:
+        """How long `ThreadPool.close` waits for it."""
+        return _CLOSE_SECONDS_FOR_READS if self.workers.activity(self) == "reading" else _CLOSE_SECONDS
 
-def _stop(stopped: Iterable[_Workers]) -> bool:
-    """Stops threads, and waits for them together. Returns whether native code may still run."""
-    stopped = list(stopped)
-    for workers in stopped:
-        workers.stop()
-    begin = time.monotonic()
-    native = False
-    for thread in _running_threads():
-        if thread.workers in stopped and thread is not threading.current_thread():
-            limit = thread.workers.close_seconds(thread)
-            thread.join(max(0.0, begin + limit - time.monotonic()))
-            native |= thread.is_alive() and limit == _CLOSE_SECONDS
-    return native
-
-
-def _running_threads() -> list[_Thread]:
-    return [thread for thread in threading.enumerate() if isinstance(thread, _Thread) and thread.is_alive()]
-
-
-def _block_forever() -> NoReturn:
-    """Blocks a daemon thread until the interpreter's end: no caller could receive its exception."""
-    while True:
-        threading.Event().wait()
-
-
-def _block_at_exit() -> None:
-    """At the interpreter's exit, blocks threads other than the main thread: they are daemons."""
-    if _at_exit and threading.current_thread() is not threading.main_thread():
-        _block_forever()
-
-
-@atexit.register
-def _stop_all() -> None:
-    global _at_exit
-    _at_exit = True
-    decoding = _stop({thread.workers for thread in _running_threads()})
-    library.cuaug_keep_ended_threads()
-    if decoding and hasattr(libc, "on_exit"):  # glibc
-        # An image that takes seconds to decode: the process ends right after the interpreter, before C++ destroys the
-        # decoder's objects.
-        libc.on_exit(libc._exit, None)
+    def is_decoding(self) -> bool:
+        return self.workers.activity(self) == "decoding"

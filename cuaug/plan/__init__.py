@@ -10,6 +10,7 @@ channels.py              images of other channels than RGB and gray, in groups o
 operations.py            point operations as rows of numbers
 pixel_function.py        functions of one pixel that users write, as devices run them
 trace.py                 the recorded parameters, and their replay
+packing.py               how images of several sizes share one tensor
 layout.py                NumPy mirrors of the structs in kernels/plan.h
 state.py                 `PlanState`: the batch at one point of a chain
 """
@@ -19,6 +20,7 @@ from cuaug.plan.boxes_keypoints import BOX_FORMATS, BoxesKeypoints
 from cuaug.plan.builder import CompiledPlan, Plan, add_groups
 from cuaug.plan.channels import MAX_CHANNELS, count_groups, is_rgb_or_gray, output_layout
 from cuaug.plan.layout import Border, Filter, Layout, Type
+from cuaug.plan.packing import PackingFormat
 from cuaug.plan.padding_displacement import MAX_SIDE
 from cuaug.plan.trace import Replay, Trace, Where
 
@@ -31,6 +33,7 @@ __all__ = [
     "CompiledPlan",
     "Filter",
     "Layout",
+    "PackingFormat",
     "Plan",
     "Replay",
     "Trace",

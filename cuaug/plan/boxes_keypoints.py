@@ -16,8 +16,6 @@ from cuaug.plan import regions
 from cuaug.plan.padding_displacement import DisplacementField
 from cuaug.plan.regions import move_boxes
 
-__all__ = ["BOX_FORMATS", "BoxesKeypoints", "mirror", "scaling", "shift", "swap"]
-
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 

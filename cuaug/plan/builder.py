@@ -37,7 +37,18 @@ from cuaug.errors import TransformError
 from cuaug.plan import filter_passes, operations, regions
 from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
 from cuaug.plan.channels import count_groups, group_operations, group_size, is_rgb_or_gray
-from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, WARP_FILTERS, Border, Filter, Layout, Neighborhood, Type
+from cuaug.plan.layout import (
+    ANTIALIASED_FILTERS,
+    OP,
+    WARP_FILTERS,
+    Antialias,
+    Border,
+    Filter,
+    Layout,
+    Neighborhood,
+    Type,
+)
+from cuaug.plan.packing import PackingFormat
 from cuaug.plan.padding_displacement import (
     AFTER_POSITIONAL,
     AFTER_RESAMPLING,
@@ -48,12 +59,10 @@ from cuaug.plan.padding_displacement import (
     size_error,
     uncut_window,
 )
-from cuaug.plan.pass_table import Indices
+from cuaug.plan.pass_table import Indices, add_pillow_weights
 from cuaug.plan.pixel_function import PixelFunction
 from cuaug.plan.state import PlanState
 from cuaug.plan.trace import Where
-
-__all__ = ["CompiledPlan", "Plan", "add_groups"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ class CompiledPlan:
         statistics: number of 64-bit words that the passes measure; rows index them by `measure_at` and `measured_at`.
         target_type: type of the finished images.
         functions: the pixel functions that operations call.
+        packing: how the finished images share one tensor, if they do.
         others: the same plan for each further group of channels; see `cuaug.plan.channels`.
     """
 
@@ -76,6 +86,7 @@ class CompiledPlan:
     statistics: int
     target_type: Type
     functions: tuple[PixelFunction, ...] = ()
+    packing: PackingFormat | None = None
     others: tuple[CompiledPlan, ...] = ()
 
     @property
@@ -90,6 +101,11 @@ class CompiledPlan:
         """(2, N) heights and widths of the finished images."""
         return regions.output_sizes(self.rows)
 
+    def planes(self) -> NDArray[np.int64]:
+        """(N,) pixels from one channel of a finished image to the next, where the layout is CHW."""
+        heights, widths = self.sizes() if self.packing is None else self.sizes().max(axis=1, keepdims=True)
+        return np.broadcast_to(heights * widths, self.rows.shape[1])
+
     def regions(self) -> NDArray[np.int64]:
         """(N, 4) y0, x0, y1, x1 of the source pixels to decode, ends excluded."""
         return regions.regions(self.rows[0])
@@ -98,10 +114,10 @@ class CompiledPlan:
         """The same geometry for masks, (H, W, 3) uint8, by nearest neighbor.
 
         No value changes. Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the
-        pixel under the center of the new one.
+        pixel under the center of the new one, and after a resize with `pillow` the pixel of Pillow's nearest.
         """
         rows = self.rows.copy()
-        interpolated = rows["filter"] != Filter.NEAREST
+        interpolated = (rows["filter"] != Filter.NEAREST) & (rows["antialias"] < Antialias.X_FIRST)
         for axis in (rows["y"], rows["x"]):
             # `nearest_span` in kernels/core/sampling.h samples at the new pixel's corner, as OpenCV does.
             axis["offset"] += np.where(interpolated, 0.5 * axis["scale"], 0.0)
@@ -111,7 +127,8 @@ class CompiledPlan:
         for first in (0, 3):
             rows["fixed_matrix"][..., first : first + 3] += np.rint(half).astype(np.int64)
             rows["float_matrix"][..., first : first + 3] += (half * 2.0**-32).astype(np.float32)
-        rows["filter"], rows["antialias"], rows["neighborhood"] = Filter.NEAREST, 0, Neighborhood.NONE
+        rows["filter"], rows["neighborhood"] = Filter.NEAREST, Neighborhood.NONE
+        rows["antialias"][interpolated] = 0
         rows["before"]["fill"] = rows["after"]["fill"] = 0.0
         rows["clamp"] = -1.0
         for field in ("op_begin", "op_end", "measure", "measured"):
@@ -119,7 +136,8 @@ class CompiledPlan:
         rows["source_type"][0] = Type.UINT8
         rows["target"]["type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
         rows["target"]["layout"], rows["target"]["channels"] = Layout.HWC, 3
-        return CompiledPlan(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
+        rows["target"]["patch"] = rows["target"]["pitch"] = 0
+        return CompiledPlan(rows, np.zeros(1, dtype=OP), add_pillow_weights(rows, self.luts), 0, Type.UINT8)
 
 
 def add_groups(compiled: CompiledPlan, channels: int, compile_group: Callable[[int], CompiledPlan]) -> CompiledPlan:
@@ -228,20 +246,41 @@ class Plan(PlanState):
         *,
         filter: Filter = Filter.BILINEAR,
         antialias: bool = True,
+        as_opencv: bool = False,
         where: Where = None,
     ) -> None:
-        """Resamples to height x width pixels; images of that size stay as they are."""
+        """Resamples to height x width pixels; images of that size stay as they are.
+
+        With `pillow`, uint8 images get Pillow's bits; values between two levels, which other operations left, are
+        rounded first. `as_opencv` is for transforms that are defined without antialiasing: it ignores `pillow`.
+        """
+        pillow = None if as_opencv else self.pillow
         if not antialias and filter in ANTIALIASED_FILTERS:
             raise TransformError(f"antialias must be True for {filter.name}, which is defined with antialiasing alone")
+        if pillow is not None:
+            self._check_pillow(filter, antialias=antialias)
         chosen, table = self._choose(where, moves=True), self._table
         size = table.per_sample(chosen, height, width)
         old = size if self.points is None else table.sizes(chosen)
-        options = filter, antialias, self._clamp(filter)
+        options = filter, antialias, pillow or 0, -1.0 if pillow else self._clamp(filter)
+        table.has_pillow |= pillow is not None
         if not table.change(AFTER_RESAMPLING, library.cuaug_resize, chosen, address(size), *options):
             raise size_error("resize", size)
         if self.points is not None:
             changed = (old != size).any(axis=0)
             self._move_points(chosen[changed], lambda: scaling(*(size / old)[::-1, changed]))
+
+    def _check_pillow(self, filter: Filter, *, antialias: bool) -> None:
+        """Refuses a resize that Pillow does not know."""
+        problem = None
+        if self.is_float:
+            problem = "resizes uint8 images, but these are floats (or uint16): resize before ToDtype and Normalize"
+        elif not is_rgb_or_gray(self.channels):
+            problem = f"resizes gray and RGB images, but these have {self.channels} channels"
+        elif not antialias and filter not in (Filter.NEAREST, Filter.NEAREST_EXACT):
+            problem = f"always antialiases: antialias must be True for {filter.name}"
+        if problem:
+            raise TransformError(f"pillow={self.pillow} {problem}; or leave pillow out")
 
     def warp(
         self,
@@ -440,9 +479,12 @@ class Plan(PlanState):
         if where is not None:
             self.to_float()  # all samples, also those that are not normalized
         self._require_unit_range(bool(mean.any() and max(mean.max(), std.max()) <= 1.0))
-        factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
-        self.is_float, self._normalized = True, True
-        self.append(operations.scale(1, factor, -mean / std), where)
+        levels, self.is_float, self._normalized = not self.is_float, True, True
+        if self.pillow is not None:
+            self.append(operations.normalize(1, mean, std, levels=levels), where)
+        else:
+            factor = 1.0 / (255.0 * std) if levels else 1.0 / std
+            self.append(operations.scale(1, factor, -mean / std), where)
 
     def result_type(self) -> Type:
         """The images' type at this point of the chain."""
@@ -463,5 +505,9 @@ class Plan(PlanState):
             self.to_float()
         self._choose(None)  # scales the samples that still hold uint8 levels
 
+        packing = self.packing
+        layout = packing.order if packing is not None and packing.patch else layout
         rows, ops, luts, words = self._table.finish(target_type, layout, group_size(self.channels, self._group))
-        return CompiledPlan(rows, ops, luts, words, target_type, tuple(self._table.functions))
+        if packing is not None:
+            packing.write_targets(rows, regions.output_sizes(rows), self.trace.frames)
+        return CompiledPlan(rows, ops, luts, words, target_type, tuple(self._table.functions), packing)

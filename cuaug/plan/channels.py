@@ -15,16 +15,6 @@ from cuaug.errors import TransformError
 from cuaug.plan import operations
 from cuaug.plan.layout import Layout, OpCode
 
-__all__ = [
-    "MAX_CHANNELS",
-    "count_groups",
-    "group_operations",
-    "group_size",
-    "group_values",
-    "is_rgb_or_gray",
-    "output_layout",
-]
-
 #: Most channels of an image.
 MAX_CHANNELS = 16
 

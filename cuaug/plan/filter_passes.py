@@ -15,8 +15,6 @@ from cuaug.plan.layout import Border, Neighborhood
 from cuaug.plan.pass_table import Indices, PassTable
 from cuaug.plan.regions import pack_taps
 
-__all__ = ["MEDIAN_SIZES", "convolve", "jpeg", "median", "quantization_tables", "stencil"]
-
 #: Window sides of the median filters that the kernels have, in pixels.
 MEDIAN_SIZES = (3, 5, 7)
 _WHOLE_IMAGE = ("a filter reads the finished image before it",)

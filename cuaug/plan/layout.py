@@ -15,28 +15,6 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.c_headers import KERNEL_DIRECTORY, read_struct
 
-__all__ = [
-    "ANTIALIASED_FILTERS",
-    "AXIS",
-    "GRID",
-    "OP",
-    "POINT_OPERATIONS",
-    "RAW_OP",
-    "RAW_SAMPLE",
-    "SAMPLE",
-    "WARP_FILTERS",
-    "YUV_IMAGE",
-    "Border",
-    "Filter",
-    "Layout",
-    "Measure",
-    "Neighborhood",
-    "OpCode",
-    "PointOperation",
-    "Type",
-    "view_as",
-]
-
 
 class Filter(IntEnum):
     """How pixels are resampled.
@@ -58,6 +36,15 @@ class Filter(IntEnum):
 #: Filters that a warp takes, and filters of a resize that need antialiasing.
 WARP_FILTERS = (Filter.NEAREST, Filter.BILINEAR, Filter.BICUBIC)
 ANTIALIASED_FILTERS = (Filter.BOX, Filter.HAMMING, Filter.LANCZOS)
+
+
+class Antialias(IntEnum):
+    """Whether a resize's filter widens, and which passes of Pillow's come first, if it has its pixels."""
+
+    NO_ANTIALIAS = 0
+    ANTIALIAS = 1
+    X_FIRST = 2
+    Y_FIRST = 3
 
 
 class Border(IntEnum):
@@ -103,14 +90,13 @@ class PointOperation(NamedTuple):
     per_channel: bool
     positional: bool
     measures: Measure
-    cost: float
 
 
 def _parse_operations(text: str) -> tuple[PointOperation, ...]:
-    lines = re.findall(r"^OPERATION\((\w+), .*\), +(\w+), +(\w+), +(\w+), +([\d.]+)\)", text, re.MULTILINE)
+    lines = re.findall(r"^OPERATION\((\w+), .*\), +(\w+), +(\w+), +(\w+)\)", text, re.MULTILINE)
     return tuple(
-        PointOperation(name, channels == "ALONE", place == "PLACED", Measure[measures], float(cost))
-        for name, channels, place, measures, cost in lines
+        PointOperation(name, channels == "ALONE", place == "PLACED", Measure[measures])
+        for name, channels, place, measures in lines
     )
 
 

@@ -15,41 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.plan.layout import OP, POINT_OPERATIONS, RAW_OP, Measure, OpCode, view_as
 from cuaug.plan.pixel_function import PixelFunction
 
-__all__ = [
-    "FUNCTION_BITS",
-    "LUMA",
-    "MEASURES",
-    "MIXING",
-    "POSITIONAL",
-    "autocontrast",
-    "brightness",
-    "clahe",
-    "contrast",
-    "equalize",
-    "erase",
-    "erase_with_noise",
-    "first_channel",
-    "gamma",
-    "grayscale",
-    "grid",
-    "hue",
-    "invert",
-    "knows_white",
-    "look_up",
-    "mask",
-    "matrix",
-    "noise",
-    "permutation",
-    "pixel_function",
-    "posterize",
-    "saturation",
-    "scale",
-    "scattered",
-    "shot_noise",
-    "shuffled",
-    "solarize",
-]
-
 Ops = NDArray[Any]
 
 #: ITU-R BT.601 luma, with the digits of torchvision's rgb_to_grayscale.
@@ -62,16 +27,18 @@ MIXING = {
     for operation in POINT_OPERATIONS
     if not operation.per_channel or operation.measures == Measure.GRAY_SUM
 }
-#: Operations that know where white is, without saturating there.
-_OF_WHITE = frozenset(int(OpCode[name]) for name in ("POSTERIZE", "SOLARIZE", "EQUALIZE", "CLAHE", "LUT", "SHOT_NOISE"))
 #: Operations that need a statistic of the whole image first.
 MEASURES = {OpCode[operation.name]: operation.measures for operation in POINT_OPERATIONS if operation.measures}
+
+# 1 / 255 as a float of 16 bits and what it lacks.
+_PER_255 = np.ldexp(np.floor(np.ldexp(1 / 255, 23)), -23), 1 / 255 - np.ldexp(np.floor(np.ldexp(1 / 255, 23)), -23)
 
 #: Bits of pixel functions in a signature (kernels/core/signature.h).
 FUNCTION_BITS = sum(1 << code for code in OpCode if code.name.startswith("FUNCTION_OF_"))
 
 
-def _rows(n: int, code: int, limit: float = -1.0) -> Ops:
+def _rows(n: int, code: int, limit: float) -> Ops:
+    """Rows whose `limit` is the value of white; -1 if the operation takes any values, as those after `Normalize`."""
     ops = np.zeros(n, dtype=OP)
     ops["code"] = int(code)  # NumPy takes twice as long for an enumeration
     ops["limit"] = limit
@@ -80,9 +47,8 @@ def _rows(n: int, code: int, limit: float = -1.0) -> Ops:
 
 def knows_white(ops: Ops) -> bool:
     """Whether an operation saturates at white, or depends on where white is."""
-    code = int(ops["code"][0])
-    is_inversion = code == OpCode.SCALE and ops["a"][0, 0] < 0
-    return bool(ops["limit"][0] >= 0 or is_inversion) or code in _OF_WHITE
+    is_inversion = ops["code"][0] == OpCode.SCALE and ops["a"][0, 0] < 0
+    return bool(ops["limit"][0] >= 0 or is_inversion)
 
 
 def scale(n: int, factor: ArrayLike, bias: ArrayLike = 0.0, *, limit: float = -1.0) -> Ops:
@@ -90,6 +56,15 @@ def scale(n: int, factor: ArrayLike, bias: ArrayLike = 0.0, *, limit: float = -1
     ops = _rows(n, OpCode.SCALE, limit)
     ops["a"][:, 0:3] = factor
     ops["a"][:, 4:7] = bias
+    return ops
+
+
+def normalize(n: int, mean: ArrayLike, std: ArrayLike, *, levels: bool) -> Ops:
+    """(v - mean) / std for each channel, with torch's bits; `levels` are divided by 255 first."""
+    ops = _rows(n, OpCode.NORMALIZE, -1.0)
+    ops["a"][:, 0:3], ops["a"][:, 4:7], ops["a"][:, 8] = mean, std, 1.0
+    if levels:
+        ops["a"][:, 8:10] = _PER_255
     return ops
 
 
@@ -106,7 +81,7 @@ def invert(n: int, limit: float) -> Ops:
 def posterize(n: int, limit: float, bits: ArrayLike) -> Ops:
     """Keeps the upper `bits` bits, 0 ... 8, of uint8 levels; floats fall to the start of one of 2**bits equal steps."""
     levels = 2.0 ** np.asarray(bits, dtype=np.float64)
-    ops = _rows(n, OpCode.POSTERIZE)
+    ops = _rows(n, OpCode.POSTERIZE, limit)
     is_uint8 = limit == 255.0  # levels are rounded first
     step = (256.0 if is_uint8 else 1.0) / levels
     ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2], ops["a"][:, 3] = 0.5 * is_uint8, 1.0 / step, levels - 1.0, step
@@ -116,7 +91,7 @@ def posterize(n: int, limit: float, bits: ArrayLike) -> Ops:
 def solarize(n: int, limit: float, threshold: ArrayLike) -> Ops:
     """white - v where v >= threshold; uint8 levels are compared after rounding."""
     threshold = np.asarray(threshold, dtype=np.float64)
-    ops = _rows(n, OpCode.SOLARIZE)
+    ops = _rows(n, OpCode.SOLARIZE, limit)
     ops["a"][:, 0] = np.ceil(threshold) - 0.5 if limit == 255.0 else threshold
     ops["a"][:, 1] = limit
     return ops
@@ -180,7 +155,7 @@ def autocontrast(n: int, limit: float) -> Ops:
 
 def equalize(n: int, limit: float) -> Ops:
     """Equalizes the histogram of each channel's uint8 levels, as Pillow does."""
-    ops = _rows(n, OpCode.EQUALIZE)
+    ops = _rows(n, OpCode.EQUALIZE, limit)
     ops["a"][:, 0], ops["a"][:, 1] = 255.0 / limit, limit / 255.0
     return ops
 
@@ -192,7 +167,7 @@ def clahe(n: int, limit: float, clip_limit: ArrayLike, grid: tuple[int, int] = (
         clip_limit: maximum count of a level in a grid cell, as a multiple of the mean; 0 disables clipping.
         grid: cells (down, across).
     """
-    ops = _rows(n, OpCode.CLAHE)
+    ops = _rows(n, OpCode.CLAHE, limit)
     ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 4:6] = 255.0 / limit, limit / 255.0, grid
     # A double in two halves: the planner multiplies it and rounds down.
     ops["a"][:, 6:8] = np.broadcast_to(np.asarray(clip_limit, dtype=np.float64), n)[:, None].copy().view(np.float32)
@@ -208,7 +183,7 @@ def hue(n: int, limit: float, turn: ArrayLike) -> Ops:
 
 def look_up(n: int, limit: float, table: ArrayLike) -> Ops:
     """Values of the plan's look-up table number `table`."""
-    ops = _rows(n, OpCode.LUT)
+    ops = _rows(n, OpCode.LUT, limit)
     ops["a"][:, 0] = 255.0 / limit
     ops["table"] = table
     return ops
@@ -216,7 +191,7 @@ def look_up(n: int, limit: float, table: ArrayLike) -> Ops:
 
 def erase(n: int, rectangle: ArrayLike, value: ArrayLike) -> Ops:
     """`value` in rows y0 ... y1 - 1 and columns x0 ... x1 - 1; `rectangle` is (4,) or (N, 4): y0, x0, y1, x1."""
-    ops = _rows(n, OpCode.ERASE)
+    ops = _rows(n, OpCode.ERASE, -1.0)
     ops["a"][:, 0:4] = rectangle
     ops["a"][:, 4:7] = value
     return ops
@@ -224,7 +199,7 @@ def erase(n: int, rectangle: ArrayLike, value: ArrayLike) -> Ops:
 
 def erase_with_noise(n: int, rectangle: ArrayLike, keys: NDArray[np.uint32], mean: float, std: float) -> Ops:
     """Normal noise in the rectangle, per pixel and channel, from keys (N, 2)."""
-    ops = _rows(n, OpCode.ERASE_NOISE)
+    ops = _rows(n, OpCode.ERASE_NOISE, -1.0)
     ops["a"][:, 0:4] = rectangle
     ops["a"][:, 4], ops["a"][:, 5] = mean, std
     ops["key"] = keys
@@ -233,7 +208,7 @@ def erase_with_noise(n: int, rectangle: ArrayLike, keys: NDArray[np.uint32], mea
 
 def mask(n: int, ratio: ArrayLike, keys: NDArray[np.uint32], fill: ArrayLike = 0.0) -> Ops:
     """`fill` in each pixel independently with probability `ratio`, from keys (N, 2)."""
-    ops = _rows(n, OpCode.MASK)
+    ops = _rows(n, OpCode.MASK, -1.0)
     ops["a"][:, 0] = ratio
     ops["a"][:, 4:7] = fill
     ops["key"] = keys
@@ -250,7 +225,7 @@ def grid(n: int, tile: ArrayLike, ratio: ArrayLike, angle: ArrayLike, shift: Arr
         shift: (2,) or (N, 2): (down, across), in tiles.
         fill: a color.
     """
-    ops = _rows(n, OpCode.GRID)
+    ops = _rows(n, OpCode.GRID, -1.0)
     down, across = np.cos(angle) / tile, np.sin(angle) / tile
     ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2], ops["a"][:, 3] = down, across, -across, down
     ops["a"][:, 4:7], ops["a"][:, 7], ops["a"][:, 8:10] = fill, ratio, shift
@@ -266,7 +241,7 @@ def noise(n: int, limit: float, keys: NDArray[np.uint32], mean: ArrayLike, std: 
 
 def shot_noise(n: int, limit: float, keys: NDArray[np.uint32], scale: ArrayLike) -> Ops:
     """Photon noise: a Poisson draw of the linear light v ** 2.2 in photons of `scale` times white."""
-    ops = _rows(n, OpCode.SHOT_NOISE)
+    ops = _rows(n, OpCode.SHOT_NOISE, limit)
     ops["a"][:, 0], ops["a"][:, 1], ops["key"] = scale, limit, keys
     return ops
 

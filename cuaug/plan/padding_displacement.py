@@ -15,18 +15,6 @@ from cuaug.errors import TransformError
 from cuaug.plan.layout import Border, Neighborhood
 from cuaug.plan.pass_table import POINTWISE, POSITIONAL, Indices, PassTable
 
-__all__ = [
-    "AFTER_POSITIONAL",
-    "AFTER_RESAMPLING",
-    "MAX_SIDE",
-    "DisplacementField",
-    "add_field",
-    "add_padding",
-    "crop_error",
-    "size_error",
-    "uncut_window",
-]
-
 Floats = NDArray[np.float64]
 
 # Newton's method: its steps, its tolerance in pixels, and the shortest step that it takes as a fraction of a full one.

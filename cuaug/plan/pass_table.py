@@ -19,8 +19,6 @@ from cuaug.plan import operations
 from cuaug.plan.layout import AXIS, OP, RAW_OP, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, view_as
 from cuaug.plan.pixel_function import PixelFunction
 
-__all__ = ["POINTWISE", "POSITIONAL", "Barrier", "Indices", "PassTable", "PassTablePointers"]
-
 Indices = NDArray[np.int64]
 
 #: How the point operations of a pass relate to geometry that follows: pointwise ones commute with crops and flips.
@@ -33,7 +31,7 @@ _MEASURES = np.array([operations.MEASURES.get(code, 0) for code in OpCode], dtyp
 _NEW_ROW = np.zeros(1, dtype=SAMPLE)
 _NEW_ROW["clamp"] = -1.0
 _NEW_ROW["active"] = 1
-_NEW_ROW["target"] = 0, Type.FLOAT32, Layout.HWC, 3, 0
+_NEW_ROW["target"] = 0, Type.FLOAT32, Layout.HWC, 3, *[0] * 7
 _CONSTANTS = address(_NEW_ROW), address(_KINDS), address(_MEASURES)
 
 _Y_OFFSET = SAMPLE.fields["y"][1]  # type: ignore[index]
@@ -47,6 +45,24 @@ _STATISTIC = ("an operation needs a statistic of the whole image",)
 # A look-up table; filter weights and displacement fields lie among the tables, in units of this size.
 _TABLE_FLOATS = 3 * 256
 _MAX_FLOATS = 2**31 - 1  # kernels/plan.h indexes them by int
+
+
+def _check_floats(count: int) -> None:
+    if count > _MAX_FLOATS:
+        raise TransformError(
+            f"fields and filters of a batch take {_MAX_FLOATS} floats at most, not {count}: make smaller batches"
+        )
+
+
+def add_pillow_weights(rows: NDArray[Any], luts: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The tables with the weights of Pillow's resizes after them, to which `rows` then refer."""
+    count = int(library.cuaug_weigh(address(rows), rows.size, luts.size, None))
+    if not count:
+        return luts
+    _check_floats(luts.size + count)
+    weights = np.empty((-(-count // _TABLE_FLOATS), 3, 256), dtype=np.float32)
+    library.cuaug_weigh(address(rows), rows.size, luts.size, address(weights))
+    return np.concatenate([luts, weights])
 
 
 class Barrier(NamedTuple):
@@ -81,6 +97,7 @@ class PassTable:
         barriers: where passes ended so far.
         step: number of the chain's step that is being planned.
         functions: pixel functions, with the places of their instructions among the tables.
+        has_pillow: some passes are Pillow's resizes, whose weights `finish` adds to the tables.
     """
 
     def __init__(self, sizes: Indices, source_type: Type) -> None:
@@ -97,6 +114,7 @@ class PassTable:
         self.barriers: list[Barrier] = []
         self.step = 0
         self.functions: dict[PixelFunction, int] = {}
+        self.has_pillow = False
         self._earlier = np.empty((0, n), dtype=RAW_SAMPLE)
         self._ended = np.empty((2, 0), dtype=np.int64)  # by the last change: samples per pass, for its two reasons
         self._sizes: Indices | None = sizes  # (2, N) of the images so far; None after a change
@@ -184,11 +202,7 @@ class PassTable:
     def add_values(self, values: NDArray[Any]) -> Indices:
         """Stores (n, K) values among the look-up tables; returns (n,) float offsets."""
         first = sum(map(len, self.luts)) * _TABLE_FLOATS
-        if first + values.size > _MAX_FLOATS:
-            raise TransformError(
-                f"fields and filters of a batch take {_MAX_FLOATS} floats at most, not {first + values.size}: "
-                "make smaller batches"
-            )
+        _check_floats(first + values.size)
         flat = np.zeros(-(-values.size // _TABLE_FLOATS) * _TABLE_FLOATS, dtype=np.float32)
         flat[: values.size] = values.reshape(-1)
         self.luts.append(flat.reshape(-1, 3, 256))
@@ -222,6 +236,8 @@ class PassTable:
         raw = np.empty((self.passes, len(self)), dtype=RAW_SAMPLE)
         words = library.cuaug_finish(self._address, len(raw), target_type, layout, channels, address(raw))
         luts = np.concatenate(self.luts) if self.luts else np.zeros((1, 3, 256), np.float32)
+        if self.has_pillow:
+            luts = add_pillow_weights(raw, luts)
         return view_as(SAMPLE, raw), self._sort_operations(raw), luts, int(words)
 
     def _sort_operations(self, rows: NDArray[Any]) -> NDArray[Any]:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.plan.layout import OP, OpCode
 
-__all__ = ["INSTRUCTIONS", "MAX_PARAMETERS", "REGISTERS", "Instruction", "PixelFunction"]
-
 #: Numbers per sample that a function takes: the length of `Op::a`.
 MAX_PARAMETERS: int = OP["a"].shape[0]
 

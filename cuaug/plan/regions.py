@@ -15,18 +15,6 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.plan.layout import Border
 
-__all__ = [
-    "adjugate",
-    "first_window",
-    "first_window_with_box",
-    "move_boxes",
-    "moves",
-    "output_sizes",
-    "pack_taps",
-    "product",
-    "regions",
-]
-
 Floats = NDArray[np.float64]
 
 # For each of three rows, or columns: the two that follow it in cyclic order.

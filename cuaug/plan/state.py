@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.plan.boxes_keypoints import BoxesKeypoints
 from cuaug.plan.channels import group_values
 from cuaug.plan.layout import Type
+from cuaug.plan.packing import PackingFormat
 from cuaug.plan.pass_table import Indices, PassTable
 from cuaug.plan.trace import Trace, Where, check_params
-
-__all__ = ["PlanState"]
 
 
 class PlanState:
@@ -36,6 +35,8 @@ class PlanState:
         needs_unit_range: float input must be in [0, 1], for an operation that knows where white is.
         target_type: the type a transform asked for; None for uint8 or float32, as the images end up.
         points: boxes and keypoints that move with the pixels, if any.
+        pillow: the version of Pillow whose pixels resizes give, 12 or 13; None: they are computed in floats.
+        packing: how the finished images share one tensor; None: each has memory of its own, of its size.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class PlanState:
         self.is_uint16 = self.needs_unit_range = False
         self.target_type: Type | None = None
         self.points: BoxesKeypoints | None = None
+        self.pillow: int | None = None
+        self.packing: PackingFormat | None = None
         self.trace = Trace() if trace is None else trace
         self._normalized = normalized
         self._table = PassTable(sizes, source_type)

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Replay", "Trace", "TransformRecord", "Where", "check_params", "is_recorded_step"]
-
 #: (N,) bool, the samples to act on; None for all.
 Where = NDArray[np.bool_] | None
 

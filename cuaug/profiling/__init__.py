@@ -2,5 +2,5 @@
 
 bottleneck.py  `Stats`, the totals of a loader: its bottleneck in one line, and a table
 recorder.py    `Recorder` and `Clock`: threads report their stages; `CudaEvents`: times of the GPU
-timeline.py    `Profile`: the totals and the events of a period, as a Chrome trace and an HTML page (timeline.html)
+timeline.py    `Profile`: the totals and the events of a period, as a Chrome trace
 """

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-__all__ = ["RuntimeConfig", "Stats", "find_bottleneck", "stages_of"]
-
 # The loader has no bottleneck if the consumer waits for less than this share of its time, ...
 _MIN_WAIT = 0.05
 # ... unless its waits for the first batch of each iteration are more than this share.
@@ -57,11 +55,7 @@ class RuntimeConfig:
         threads: worker threads. They read, parse and plan; on the CPU they also decode and augment.
         prefetch: batches in progress ahead of the consumer's batch.
         threads_because, prefetch_because: the reason for each number.
-        load_hint, decode_threads: how nvImageCodec splits JPEG decoding, as in `DecodeOptions`; None on the CPU, and on
-            a GPU until nvImageCodec decodes something.
-        split_because: the reason for the split: "as given" or "default".
         sample: "image" or "clip".
-        cpus: the CPUs that the threads are bound to; empty: they run on any. `threads_because` says why.
     """
 
     device: str
@@ -69,19 +63,12 @@ class RuntimeConfig:
     prefetch: int
     threads_because: str = "as given"
     prefetch_because: str = "as given"
-    load_hint: float | None = None
-    decode_threads: int | None = None
-    split_because: str = ""
     sample: str = "image"
-    cpus: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
-        split = ""
-        if self.load_hint is not None:
-            split = f", load_hint={self.load_hint:g}, decode_threads={self.decode_threads} ({self.split_because})"
         return (
             f"device={self.device!r}, threads={self.threads} ({self.threads_because}), "
-            f"prefetch={self.prefetch} ({self.prefetch_because}){split}"
+            f"prefetch={self.prefetch} ({self.prefetch_because})"
         )
 
 

@@ -1,7 +1,7 @@
 """Records the stages of a loader's threads.
 
 Each thread of a loader has a `Clock` for its current stage. The `Recorder` always sums up all clocks, which costs about
-0.9 us per sample (benchmarks/recording.py). During a profile it also passes each event on, which costs 2 us per sample.
+0.9 us per sample. During a profile it also passes each event on, which costs 2 us per sample.
 
 `CudaEvents` measures the GPU by CUDA events, which are read after they have passed, without waiting for them. Recording
 an event with timing took 4 us at the median on a B200, 0.7 ms on average and 14 ms at worst. So a profile measures
@@ -21,8 +21,6 @@ import torch
 
 from cuaug._runtime.fork import fork_safe_lock
 from cuaug.profiling.bottleneck import RuntimeConfig, Stats, stages_of
-
-__all__ = ["Clock", "CudaClock", "CudaEvents", "Listener", "Recorder"]
 
 # The recorder sums up after this many additions, even without a call of `stats`.
 _MAX_PENDING = 1000

@@ -1,21 +1,17 @@
-"""`Loader.profile()`: the totals of a period, its events, and files that show them (a Perfetto trace, an HTML page)."""
+"""`Loader.profile()`: the totals of a period, its events, and a trace for Perfetto."""
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cuaug.errors import LoaderError
 from cuaug.profiling.bottleneck import Stats
 from cuaug.profiling.recorder import Recorder
-
-__all__ = ["Event", "Profile", "chrome_trace", "html_page"]
 
 
 class Event(NamedTuple):
@@ -63,36 +59,6 @@ def _metadata(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def html_page(
-    lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], bottleneck: str, table: str
-) -> str:
-    """A self-contained HTML page. Its `bars` are [stage, start, length, batch, sample], times in us."""
-    stages = sorted({event.stage for events in lanes.values() for event in events})
-    number = {stage: i for i, stage in enumerate(stages)}
-    data = {
-        "stages": stages,
-        "lanes": [
-            {
-                "name": name,
-                "bars": [
-                    [number[stage], start / 1e3, (end - start) / 1e3, batch, sample]
-                    for stage, start, end, batch, sample in events
-                ],
-            }
-            for name, events in lanes.items()
-        ],
-        "queue": [[moment / 1e3, ready] for moment, ready in queue],
-    }
-    template = resources.files("cuaug.profiling").joinpath("timeline.html").read_text(encoding="utf-8")
-    for placeholder, text in (
-        ("{{bottleneck}}", html.escape(bottleneck)),
-        ("{{table}}", html.escape(table)),
-        ("{{data}}", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")),
-    ):
-        template = template.replace(placeholder, text)
-    return template
-
-
 # A profile drops events beyond this number, as each takes some 200 bytes; its totals stay complete.
 _MAX_EVENTS = 1_000_000
 
@@ -106,7 +72,7 @@ class Profile:
     ...     for images, labels in loader:
     ...         train(images, labels)
     >>> print(profile)  # doctest: +SKIP
-    >>> profile.export_html("timeline.html")  # doctest: +SKIP
+    >>> profile.export_chrome_trace("trace.json")  # doctest: +SKIP
     """
 
     def __init__(self, recorder: Recorder, ranges: Any = None) -> None:
@@ -177,10 +143,6 @@ class Profile:
         """Writes a trace for Perfetto (ui.perfetto.dev) and chrome://tracing; named as in torch.profiler."""
         trace = chrome_trace(self.lanes(), self.queue(), self.bottleneck)
         Path(path).write_text(json.dumps(trace))
-
-    def export_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes a self-contained page: the bottleneck, the table, and a timeline with zoom."""
-        Path(path).write_text(html_page(self.lanes(), self.queue(), self.bottleneck, str(self)), encoding="utf-8")
 
     def __str__(self) -> str:
         note = "" if self.complete else f"\nthe timeline ends after {_MAX_EVENTS} events"

@@ -1,9 +1,10 @@
 """Remote objects: byte ranges of files in object storage and on HTTP servers.
 
-urls.py               remote files, read through fsspec: checks URLs and fetches them
+urls.py               URLs: which ones are read
 object_store.py       byte ranges of remote files: in parallel, repeated where a request fails, always of one version
-transport.py          the protocol of a transport, a library that reads remote files; fsspec as one
-obstore_transport.py  S3, Google Cloud Storage and HTTP through obstore, which reads without the GIL
+transport.py          what transports share: libraries that read remote files
+obstore_transport.py  S3, Google Cloud Storage and Azure through obstore, which reads without the GIL
+http_transport.py     HTTP servers through urllib3, without redirects to other hosts
 block_cache.py        blocks of remote objects in a local folder; `RemoteOptions`: how shards behind URLs are read
 read_ahead.py         reads byte ranges ahead of the samples that need them, in the order of an epoch
 """

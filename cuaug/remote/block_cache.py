@@ -28,7 +28,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
@@ -36,12 +36,11 @@ from typing import Any
 from cuaug._runtime.arguments import integer, seconds
 from cuaug._runtime.disk import TEMPORARY_PREFIX, Directory
 from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
+from cuaug._runtime.migration_hints import suggests_arguments
 from cuaug.errors import ArgumentError
 from cuaug.remote.object_store import ObjectStore
 from cuaug.remote.transport import Buffer, RemoteObject
 from cuaug.remote.urls import is_url
-
-__all__ = ["BlockCache", "CachedReader", "RemoteOptions"]
 
 log = logging.getLogger("cuaug")
 
@@ -392,14 +391,15 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 _MIN_CACHE_BYTES = 64 << 20
 
 
+@suggests_arguments
 @dataclass(frozen=True, kw_only=True)
 class RemoteOptions:
     """How `TarShards` and `TFRecord` read URLs, passed as `remote=`.
 
     Args:
-        storage_options: for fsspec's file system, such as {"anon": True} or {"endpoint_url": ...} for s3. obstore gets
-            the same ones where it knows them.
-        protocols: protocols that the URLs may have. None: http, https, s3 and gs.
+        storage_options: obstore's of the store, such as {"skip_signature": True} or {"endpoint": ...} for s3; for http
+            and https "headers" and "allow_redirects". docs/remote_shards.md lists them. They must pickle if a source is
+            to pickle.
         connections: requests at a time, of one source in one process.
         timeout_seconds: limit for reading one byte range, with the repetitions of failed requests.
         readahead_bytes: memory of one iteration for bytes that are requested ahead of their batch. 0: nothing is.
@@ -411,8 +411,7 @@ class RemoteOptions:
         ArgumentError: a number is out of range, or `cache_dir` is no local path.
     """
 
-    storage_options: Mapping[str, Any] = field(default_factory=dict)
-    protocols: Sequence[str] | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may hold credentials
     connections: int = 64
     timeout_seconds: float = 60.0
     readahead_bytes: int = 256 << 20

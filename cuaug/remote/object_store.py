@@ -8,16 +8,21 @@ from __future__ import annotations
 import io
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from cuaug._runtime.arguments import seconds
 from cuaug._runtime.fork import renew_after_fork
-from cuaug.remote.obstore_transport import ObstoreTransport, translate_options
-from cuaug.remote.transport import Buffer, FsspecTransport, RemoteObject, TransientError, Transport
-
-__all__ = ["ObjectStore", "RemoteFile", "RemoteObject"]
+from cuaug._runtime.limits import check_bytes
+from cuaug._runtime.threads import map_in_threads
+from cuaug.errors import ArgumentError, DecodeError
+from cuaug.remote.http_transport import HttpTransport
+from cuaug.remote.obstore_transport import ObstoreTransport
+from cuaug.remote.transport import Buffer, RemoteObject, TransientError
+from cuaug.remote.urls import is_http
 
 log = logging.getLogger("cuaug")
 
@@ -25,6 +30,7 @@ T = TypeVar("T")
 
 # The longest wait before the first repetition, and before any.
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 5.0
+_jitter = random.SystemRandom()  # the state of Python's generator is the user's
 
 
 class _Server:
@@ -43,7 +49,7 @@ class _Server:
 
 
 class ObjectStore:
-    """Reads byte ranges of URLs: s3, gs and http(s) through obstore where it is installed, others through fsspec.
+    """Reads byte ranges of URLs: s3, gs and az through obstore, http and https through urllib3.
 
     The URLs have been checked by `urls.check`. Failed requests are repeated with exponential back-off and full jitter,
     unless the object is missing or may not be read. The first one is logged, all are counted. Once no request to a
@@ -51,8 +57,7 @@ class ObjectStore:
     tries it again: a batch waits for a dead server once, not for each of its samples.
 
     Args:
-        options: for fsspec's file system, such as {"anon": True} for s3. With options that obstore has no equal of,
-            fsspec reads.
+        options: obstore's of the store, such as {"skip_signature": True} for s3; for http see `HttpTransport`.
         connections: requests at a time.
         timeout_seconds: limit for one range with its repetitions. A single request gets half of it.
 
@@ -60,7 +65,8 @@ class ObjectStore:
         requests, received_bytes: requests for byte ranges that succeeded, and their bytes.
         repeated: requests that failed and were repeated.
 
-    It pickles. A forked child opens connections of its own, by fsspec if obstore was used before the fork.
+    It pickles. In a forked child, http is read by connections of its own; s3, gs and az are an error if the parent has
+    read any, since obstore's threads are the parent's.
     """
 
     def __init__(
@@ -70,14 +76,16 @@ class ObjectStore:
         connections: int = 64,
         timeout_seconds: float = 60.0,
     ) -> None:
+        if seconds("timeout_seconds", timeout_seconds) is None:
+            raise ArgumentError("timeout_seconds must be a number above 0, not None")
         self.options = dict(options or {})
         self.connections, self.timeout_seconds = connections, timeout_seconds
+        self._transports: dict[type, HttpTransport | ObstoreTransport] = {}
         self._renew()
         renew_after_fork(self._renew)
 
     def _renew(self) -> None:
         self.repeated = self.requests = self.received_bytes = 0
-        self._transports: dict[str, Transport] = {}
         self._servers: dict[str, _Server] = {}
         self._slots = threading.BoundedSemaphore(self.connections)
         self._lock = threading.Lock()
@@ -98,9 +106,35 @@ class ObjectStore:
         """The sorted URLs that match a pattern, in which `*` stands for any characters but "/".
 
         Raises:
+            OSError, LoaderError: as of `open`; HTTP servers list nothing.
+        """
+        matches = re.compile("[^/]*".join(map(re.escape, pattern.split("*")))).fullmatch
+        return list(filter(matches, self.list_below(pattern[: pattern.index("*")].rpartition("/")[0])))
+
+    def list_below(self, folder: str) -> list[str]:
+        """The sorted URLs of all objects below a folder.
+
+        Raises:
+            OSError, LoaderError: as of `glob`.
+        """
+        return sorted(self._repeat(folder, f"{folder!r}", lambda: self._transport(folder).list_below(folder)))
+
+    def fetch(self, url: str, max_bytes: int) -> bytes:
+        """Reads a whole object, by one request.
+
+        It is repeated for s3, gs and az. Lists of http URLs name many servers that are gone: each costs one request.
+
+        Raises:
+            DecodeError: the object has more than `max_bytes`.
             OSError, LoaderError: as of `open`.
         """
-        return self._repeat(pattern, f"{pattern!r}", lambda: self._transport(pattern).glob(pattern))
+        fetch = lambda: self._transport(url).fetch(url, max_bytes + 1)  # noqa: E731
+        data = fetch() if is_http(url) else self._repeat(url, f"{url!r}", fetch)
+        try:
+            check_bytes(len(data), max_bytes)
+        except DecodeError as error:
+            raise error.at(url, None) from None
+        return bytes(data)
 
     def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> Buffer:
         """Reads one byte range in the calling thread.
@@ -130,51 +164,15 @@ class ObjectStore:
         Raises:
             ChangedObjectError, OSError: as of `read`.
         """
-        results: list[Buffer] = [b""] * len(ranges)
-        errors: list[BaseException] = []
-        pending, lock, stop = iter(range(len(ranges))), threading.Lock(), threading.Event()
+        stop = threading.Event()
+        return map_in_threads(lambda part: self.read(remote, *part, stop), ranges, self.connections, stop)
 
-        def work() -> None:
-            while not stop.is_set():
-                with lock:
-                    i = next(pending, None)
-                if i is None:
-                    return
-                try:
-                    results[i] = self.read(remote, *ranges[i], stop)
-                except BaseException as error:
-                    errors.append(error)
-                    stop.set()
-
-        # Daemons: a stuck connection does not hold up the process's exit.
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.connections, len(ranges)) - 1)]
-        try:
-            for thread in threads:
-                thread.start()
-            work()
-            for thread in threads:
-                thread.join()
-        finally:
-            stop.set()  # after a Ctrl-C, for one
-        if errors:
-            raise errors[0]
-        return results
-
-    def has_obstore(self, protocol: str) -> bool:
-        """Whether obstore reads this protocol with these options."""
-        return translate_options(protocol, self.options) is not None
-
-    def _transport(self, url: str) -> Transport:
-        protocol = url.partition("://")[0]
+    def _transport(self, url: str) -> HttpTransport | ObstoreTransport:
+        kind = HttpTransport if is_http(url) else ObstoreTransport
         with self._lock:
-            if protocol not in self._transports:
-                limit = self.timeout_seconds / 2
-                options = None if "::" in url else translate_options(protocol, self.options)
-                transport: Transport = FsspecTransport(self.options, limit)
-                if options is not None:
-                    transport = ObstoreTransport(options, limit)
-                self._transports[protocol] = transport
-            return self._transports[protocol]
+            if kind not in self._transports:
+                self._transports[kind] = kind(self.options, self.timeout_seconds / 2)
+            return self._transports[kind]
 
     def _repeat(self, url: str, name: str, request: Callable[[], T], stop: threading.Event | None = None) -> T:
         """Makes a request until it succeeds, within the time limit."""
@@ -199,7 +197,7 @@ class ObjectStore:
             else:
                 self._answered(server)
                 return result
-            pause = random.uniform(0, wait)
+            pause = _jitter.uniform(0, wait)
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
             passed = time.monotonic() - begin
             limit = f"timeout_seconds={self.timeout_seconds:g}"

@@ -1,64 +1,32 @@
-"""S3, Google Cloud Storage and HTTP through obstore, which reads without the GIL.
+"""S3, Google Cloud Storage and Azure through obstore, which reads without the GIL.
 
-One request costs 0.15 ms of CPU time; s3fs needs 1.7 ms, all under the GIL. Each response shows the object's version,
-so no further request is needed.
+One request costs 0.15 ms of CPU time. Each response shows the object's version, so no further request is needed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote, urlsplit
 
-from cuaug._runtime.fork import fork_safe_lock
-from cuaug.remote.transport import NO_RANGES, Buffer, ChangedObjectError, RemoteObject, TransientError
-
-__all__ = ["ObstoreTransport", "translate_options"]
+from cuaug._runtime.extras import require_module
+from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
+from cuaug.errors import ArgumentError
+from cuaug.remote.transport import BUSY, NO_RANGES, ChangedObjectError, RemoteObject, TransientError
 
 T = TypeVar("T")
 
-_STATUS = re.compile(r"status code: (\d{3})|HTTP error: .*?\b(\d{3}) ")
-_BUSY = (408, 429)
-# Redirects without a place, without end, and to a place that is no HTTP URL.
-_LOST = re.compile(r"redirect without LOCATION|HTTP error: (error following redirect|builder error)$")
-# fsspec's names of options, and obstore's.
-_OPTION_NAMES = {
-    "s3": {
-        "anon": "skip_signature",
-        "key": "access_key_id",
-        "secret": "secret_access_key",
-        "token": "session_token",
-        "endpoint_url": "endpoint",
-        "region_name": "region",
-    },
-    "gs": {},
-    "http": {},
-    "https": {},
-}
+_STATUS = re.compile(r"status code: (\d{3})")
+# Of S3, for a bucket in another region.
+_LOST = "redirect without LOCATION"
 # botocore renews credentials that expire; obstore asks again after this time.
 _CREDENTIALS_FOR = datetime.timedelta(minutes=5)
 
-# obstore's threads do not come along into a forked child, where a request would wait for ever.
+# The process in which obstore has threads. They do not come along into a forked child.
 _used_in: int | None = None
-
-
-def translate_options(protocol: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The options of fsspec's file system as obstore has them; None where it has no equal, or cannot run at all."""
-    try:
-        import obstore  # noqa: F401
-    except ImportError:
-        return None
-    names = _OPTION_NAMES.get(protocol)
-    if names is None or _used_in not in (None, os.getpid()):
-        return None
-    flat = {**options, **options.get("client_kwargs", {})}
-    flat.pop("client_kwargs", None)
-    if not flat.keys() <= names.keys():
-        return None
-    return {names[name]: value for name, value in flat.items() if value is not None}
 
 
 class ObstoreTransport:
@@ -70,79 +38,98 @@ class ObstoreTransport:
     """
 
     def __init__(self, options: Mapping[str, Any], timeout_seconds: float) -> None:
-        global _used_in
-        _used_in = os.getpid()
         self._options, self._timeout_seconds = options, timeout_seconds
-        self._stores: dict[str, Any] = {}
+        self._stores: dict[tuple[str, str], Any] = {}  # by protocol and bucket
         self._lock = fork_safe_lock()
+        renew_after_fork(self._keep)
+
+    def _keep(self) -> None:
+        """Keeps the parent's stores for ever: freeing one may wait for a thread that the child does not have."""
+        for store in self._stores.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
 
     def head(self, url: str) -> RemoteObject:
-        import obstore
-
         store, path = self._open(url)
-        return _describe(url, _call(url, lambda: obstore.head(store, path)))
+        return _describe(url, _call(url, lambda: _obstore().head(store, path)))
 
-    def get(self, remote: RemoteObject, offset: int, size: int) -> Buffer:
-        import obstore
-        from obstore.exceptions import PreconditionError
-
+    def get(self, remote: RemoteObject, offset: int, size: int) -> memoryview:
         url = remote.url
-        store, path = self._open(url)
-        options: Any = {"range": (offset, offset + size)}
+        options: dict[str, Any] = {"range": (offset, offset + size)}
         if remote.version.startswith('"'):  # no If-Match names a weak ETag
             options["if_match"] = remote.version
-        try:
-            result = _call(url, lambda: obstore.get(store, path, options=options))
-            if _describe(url, result.meta) != remote:
-                raise ChangedObjectError(url)
-            # A chunk is smaller than that only at the end; of a longer body no more than a chunk is read.
-            chunks = iter(result.stream(min_chunk_size=size + 1))
-            data = memoryview(_call(url, lambda: next(chunks, b"")))
-        except PreconditionError as error:
-            raise ChangedObjectError(url) from error
+        found, data = self._get(url, size + 1, options)
+        if found != remote:
+            raise ChangedObjectError(url)
         if len(data) > size:
             raise OSError(f"{url!r}: {NO_RANGES}")
         if len(data) != size:
             raise TransientError(f"{url!r}: {len(data)} bytes came of {size} from byte {offset} on")
         return data
 
-    def glob(self, pattern: str) -> list[str]:
-        import obstore
+    def fetch(self, url: str, limit: int) -> memoryview:
+        found, data = self._get(url, limit, {})
+        if len(data) < min(limit, found.size):
+            raise TransientError(f"{url!r}: {len(data)} bytes came of {found.size}")
+        return data[:limit]
 
-        folder = pattern[: pattern.index("*")].rpartition("/")[0]
-        store, prefix = self._open(folder + "/")
-        root = pattern[: pattern.index("/", pattern.index("://") + 3) + 1]
-        pieces = _call(pattern, lambda: list(obstore.list(store, prefix.rstrip("/") or None)))
-        urls = [root + entry["path"] for piece in pieces for entry in piece]
-        matches = re.compile("[^/]*".join(map(re.escape, pattern.split("*")))).fullmatch
-        return sorted(filter(matches, urls))
+    def list_below(self, folder: str) -> list[str]:
+        store, prefix = self._open(folder)
+        root = "/".join(folder.split("/", 3)[:3])
+        pieces = _call(folder, lambda: list(_obstore().list(store, prefix.rstrip("/") or None)))
+        return [f"{root}/{entry['path']}" for piece in pieces for entry in piece]
+
+    def _get(self, url: str, limit: int, options: Mapping[str, Any]) -> tuple[RemoteObject, memoryview]:
+        """One request; at least `limit` bytes, if so many come, and at most a piece of the network more."""
+        store, path = self._open(url)
+        result = _call(url, lambda: _obstore().get(store, path, options=options))
+        # A chunk is smaller than that only at the end; of a longer body no more than a chunk is read.
+        chunks = iter(result.stream(min_chunk_size=limit))
+        return _describe(url, result.meta), memoryview(_call(url, lambda: next(chunks, b"")))
 
     def _open(self, url: str) -> tuple[Any, str]:
-        """The store of a bucket or server, and the object's path in it."""
-        parts = urlsplit(url, allow_fragments=False)
-        is_http = parts.scheme in ("http", "https")
-        # A store of obstore keeps the query of its own URL, and adds none.
-        root = url if parts.query and is_http else f"{parts.scheme}://{parts.netloc}"
-        path = "" if root == url else url[len(root) :].lstrip("/")
+        """The store of a bucket, and the object's path in it.
+
+        Raises:
+            OSError: this process was forked from one that has used obstore.
+            ArgumentError: obstore knows no such option.
+        """
+        global _used_in
+        protocol, _, rest = url.partition("://")
+        bucket, _, path = rest.partition("/")
         with self._lock:
-            if root not in self._stores:
-                self._stores[root] = self._make_store(parts.scheme, parts.netloc, root)
-            return self._stores[root], unquote(path) if is_http else path
+            if _used_in not in (None, os.getpid()):
+                raise OSError(
+                    f"cannot read {url!r} in a forked process: obstore's threads are its parent's. Start processes by "
+                    "multiprocessing's 'spawn' or 'forkserver', such as DataLoader(multiprocessing_context='spawn')"
+                )
+            _used_in = os.getpid()
+            if (protocol, bucket) not in self._stores:
+                self._stores[protocol, bucket] = self._make_store(protocol, bucket)
+            return self._stores[protocol, bucket], path
 
-    def _make_store(self, scheme: str, bucket: str, root: str) -> Any:
-        from obstore.store import GCSStore, HTTPStore, S3Store
-
-        limit = datetime.timedelta(seconds=self._timeout_seconds)
-        common: dict[str, Any] = {
+    def _make_store(self, protocol: str, bucket: str) -> Any:
+        stores, limit = require_module("obstore.store", "remote"), datetime.timedelta(seconds=self._timeout_seconds)
+        make = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[protocol]
+        client = {"timeout": limit, "connect_timeout": limit, "allow_http": True}
+        options = {
+            **(_s3_credentials(self._options) if protocol == "s3" else {}),
+            **self._options,
             # We repeat requests ourselves: see object_store.py.
             "retry_config": {"max_retries": 0, "retry_timeout": datetime.timedelta(0)},
-            "client_options": {"timeout": limit, "connect_timeout": limit, "allow_http": True},
+            "client_options": {**client, **self._options.get("client_options", {})},
         }
-        if scheme == "s3":
-            return S3Store(bucket, **_s3_credentials(self._options), **self._options, **common)
-        if scheme == "gs":
-            return GCSStore(bucket, **self._options, **common)
-        return HTTPStore(quote(root, safe="/:?&=%+,;@~!$'()*[]"), **common)
+        try:
+            return make(bucket, **options)
+        except (_obstore().exceptions.BaseError, TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"storage_options of {protocol}://{bucket}: {_first_line(error)} Its options are those of obstore's "
+                f"{make.__name__}; {', '.join(map(repr, self._options)) or 'none'} were given: docs/remote_shards.md"
+            ) from error
+
+
+def _obstore() -> Any:
+    require_module("obstore.exceptions", "remote")
+    return require_module("obstore", "remote")
 
 
 def _s3_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +141,8 @@ def _s3_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
     session = botocore.session.get_session()
     region = options.get("region") or session.get_config_variable("region")
     found: dict[str, Any] = {} if region is None or "region" in options else {"region": region}
-    credentials = None if {"skip_signature", "access_key_id"} & options.keys() else session.get_credentials()
+    own = {"skip_signature", "access_key_id", "credential_provider"} & options.keys()
+    credentials = None if own else session.get_credentials()
     if credentials is None:
         return found
 
@@ -176,28 +164,26 @@ def _describe(url: str, meta: Any) -> RemoteObject:
     return RemoteObject(url, meta["size"], meta["e_tag"] or stamp)
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
 def _call(url: str, function: Callable[[], T]) -> T:
     """Calls a function of obstore.
 
     Raises:
-        PreconditionError: obstore's own.
-        TransientError, OSError: of `Transport`.
+        ChangedObjectError, TransientError, OSError: as transport.py says.
     """
-    from obstore import exceptions
-
+    exceptions = _obstore().exceptions
     try:
         return function()
-    except exceptions.PreconditionError:
-        raise
+    except exceptions.PreconditionError as error:
+        raise ChangedObjectError(url) from error
     except exceptions.NotSupportedError as error:
         raise OSError(f"{url!r}: {NO_RANGES}") from error
     except (exceptions.BaseError, OSError, ValueError) as error:
-        first = str(error).partition("\n")[0]
-        reason = f"cannot read {url!r}: {first}"
-        if not isinstance(error, exceptions.GenericError):
-            raise OSError(reason) from error
-        match = _STATUS.search(first)
-        status = int(match[1] or match[2]) if match else 0
-        if _LOST.search(first) or (300 <= status < 500 and status not in _BUSY):
-            raise OSError(reason) from error
-        raise TransientError(reason) from error
+        first = _first_line(error)
+        status = int(match[1]) if (match := _STATUS.search(first)) else 0
+        is_final = not isinstance(error, exceptions.GenericError) or _LOST in first
+        kind = OSError if is_final or (300 <= status < 500 and status not in BUSY) else TransientError
+        raise kind(f"cannot read {url!r}: {first}") from error

@@ -1,7 +1,8 @@
 """Reads byte ranges ahead of the samples that need them, in the order of an epoch.
 
     batches -> groups of samples, a quarter of the memory each -> requests: neighbors in a group make one
-    requests -> threads claim them, in the order in which samples need them, while memory is left
+    requests -> threads claim them, in the order in which samples need them, while memory is left; a later group that
+                needs the same bytes while they are held makes no further request
     sample  -> `take` waits for its requests; it claims those that no thread has begun, so it never waits for memory
 
 A request's bytes are freed when all its samples were taken, or when their batch is finished.
@@ -12,23 +13,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.remote.transport import Buffer, RemoteObject
-
-__all__ = ["Part", "RangeReader", "ReadAhead", "read_spans"]
+from cuaug._runtime.threads import OwnThread, join_threads, start_threads
 
 # Neighbors this close are read by one request: bytes between them cost less than an answer's latency.
 _GAP_BYTES = 128 << 10
 # Longer requests keep few connections busy; no request takes more than a quarter of the memory.
 _MAX_REQUEST_BYTES = 4 << 20
 _GROUPS = 4
+# Where many samples share a request, as rows of a row group do, their batches are planned no further than this.
+_MAX_PLANNED = 1 << 14
 # `close` waits this long for requests under way; their threads end with them.
 _CLOSE_SECONDS = 1.0
 
@@ -37,18 +37,18 @@ SpansOf = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 class RangeReader(Protocol):
-    """An `ObjectStore` or a `CachedReader`."""
+    """An `ObjectStore`, a `CachedReader`, or a reader of row groups as tables."""
 
     @property
     def connections(self) -> int: ...
 
-    def read(self, remote: RemoteObject, offset: int, size: int, stop: threading.Event | None = None) -> Buffer: ...
+    def read(self, remote: Any, offset: int, size: int, stop: threading.Event | None = None) -> Any: ...
 
 
 class Part(NamedTuple):
-    """The bytes of a request, and their offset in the object."""
+    """The bytes of a request, or what else its reader gives, and their offset in the object."""
 
-    data: Buffer
+    data: Any
     offset: int
 
 
@@ -58,15 +58,17 @@ class _Request:
     Attributes:
         users: samples that have not been taken.
         data: None until it has arrived, and after it was freed.
+        held: bytes that it takes in memory.
         done: whether it has arrived or failed; after a failure each sample reads for itself, and gets its own error.
     """
 
-    __slots__ = ("claimed", "data", "done", "number", "offset", "size", "users")
+    __slots__ = ("claimed", "data", "done", "held", "number", "offset", "size", "users")
 
-    def __init__(self, number: int, begin: int, end: int, users: int) -> None:
-        self.number, self.offset, self.size, self.users = number, begin, end - begin, users
+    def __init__(self, number: int, offset: int, size: int) -> None:
+        self.number, self.offset, self.size = number, offset, size
+        self.users = self.held = 0
         self.claimed = self.done = False
-        self.data: Buffer | None = None
+        self.data: Any = None
 
 
 class _Group(NamedTuple):
@@ -96,6 +98,7 @@ class ReadAhead:
         batches: indices of the samples of each batch, in order.
         spans: the byte ranges of samples.
         max_bytes: limit of the memory that requests hold, except those that a waiting sample makes.
+        on_close: called by `close`.
 
     Attributes:
         held_bytes, max_held_bytes: memory that requests hold now, and have held at most.
@@ -106,12 +109,14 @@ class ReadAhead:
     def __init__(
         self,
         reader: RangeReader,
-        objects: list[RemoteObject],
+        objects: Sequence[Any],
         batches: Iterable[NDArray[np.int64]],
         spans: SpansOf,
         max_bytes: int,
+        on_close: Callable[[ReadAhead], Any] = lambda ahead: None,
     ) -> None:
         self._reader, self._objects, self._spans, self._max_bytes = reader, objects, spans, max_bytes
+        self._on_close = on_close
         self._batches: Iterator[tuple[int, NDArray[np.int64]]] = enumerate(batches)
         # Tuples of integers, since an object for each sample would be work for the garbage collector.
         self._positions: dict[int, tuple[int, ...]] = {}  # of a sample's occurrences that were not taken
@@ -119,6 +124,7 @@ class ReadAhead:
         self._groups: deque[_Group] = deque()
         self._by_batch: deque[_Batch] = deque()
         self._queue: deque[_Request] = deque()
+        self._live: dict[tuple[int, int, int], _Request] = {}  # requests that some samples have not taken
         self.held_bytes = self.max_held_bytes = 0
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -126,16 +132,8 @@ class ReadAhead:
         self._has_room = threading.Condition(self._lock)  # wakes one thread, which wakes the next
         with self._lock:
             self._plan_group()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"cuaug-remote-{i}", daemon=True)
-            for i in range(reader.connections)
-        ]
-        try:
-            for thread in self._threads:
-                thread.start()
-        except BaseException:  # a Ctrl-C, or too many threads
-            self._wake_all()
-            raise
+        self._threads = [OwnThread(self._work, self._wake_all, f"cuaug-remote-{i}") for i in range(reader.connections)]
+        start_threads(self._threads)
 
     def take(self, index: int) -> list[Part | None] | None:
         """Returns the part that holds each span of a sample, None for a span that it lacks.
@@ -187,9 +185,11 @@ class ReadAhead:
                         self._release(self._pop(index) or [])
             while len(self._groups) > 1 and self._by_batch and self._groups[1].first <= self._by_batch[0].first:
                 self._groups.popleft()
+            self._has_room.notify()
 
     def close(self) -> None:
         """Ends the threads, and frees the memory."""
+        self._on_close(self)
         if sys.is_finalizing():  # the interpreter has ended the threads, perhaps with the lock
             return
         self._wake_all()
@@ -198,9 +198,8 @@ class ReadAhead:
             self._groups.clear()
             self._by_batch.clear()
             self._queue.clear()
-        end = time.monotonic() + _CLOSE_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
+            self._live.clear()
+        join_threads(self._threads, _CLOSE_SECONDS)
 
     def _wake_all(self) -> None:
         self._stop.set()
@@ -222,9 +221,15 @@ class ReadAhead:
         if not batches:
             return False
         rows, request_of = _coalesce(np.concatenate(spans), limit)
-        group = _Group(self._planned, [_Request(*row) for row in rows.tolist()], request_of)
+        group = _Group(self._planned, [], request_of)
+        for number, begin, end, users in rows.tolist():
+            key = number, begin, end - begin
+            if (request := self._live.get(key)) is None:
+                request = self._live[key] = _Request(*key)
+                self._queue.append(request)
+            request.users += users
+            group.requests.append(request)
         self._groups.append(group)
-        self._queue += group.requests
         for number, indices in batches:
             self._by_batch.append(_Batch(number, self._planned, indices))
             for position, index in enumerate(indices.tolist(), self._planned):
@@ -251,8 +256,9 @@ class ReadAhead:
             if request is not None:
                 request.users -= 1
                 if not request.users:
+                    self._live.pop((request.number, request.offset, request.size), None)
                     if request.claimed:
-                        self.held_bytes -= request.size
+                        self.held_bytes -= request.held
                         self._has_room.notify()
                     request.claimed, request.data = True, None
 
@@ -268,9 +274,10 @@ class ReadAhead:
             while not self._stop.is_set():
                 while self._queue and self._queue[0].claimed:
                     self._queue.popleft()
-                if not self._queue and not self._plan_group():
-                    self._has_room.notify()
-                    return None
+                while not self._queue and len(self._positions) < _MAX_PLANNED:
+                    if not self._plan_group():
+                        self._has_room.notify()
+                        return None
                 if self._may_claim():
                     request = self._claim(self._queue.popleft())
                     if not self._queue or self._may_claim():
@@ -284,11 +291,12 @@ class ReadAhead:
 
     def _claim(self, request: _Request) -> _Request:
         request.claimed = True
-        self.held_bytes += request.size
+        request.held = request.size
+        self.held_bytes += request.held
         self.max_held_bytes = max(self.max_held_bytes, self.held_bytes)
         return request
 
-    def _wait(self, request: _Request) -> Buffer | None:
+    def _wait(self, request: _Request) -> Any:
         """Waits until a request has arrived, or makes it. Returns its bytes; None if it has failed."""
         with self._lock:
             is_own = not request.claimed
@@ -301,16 +309,20 @@ class ReadAhead:
         return request.data
 
     def _read(self, request: _Request) -> None:
-        data: Buffer | None = None
+        data: Any = None
         with contextlib.suppress(Exception):  # any: the samples read for themselves, and raise errors of their own
             data = self._reader.read(self._objects[request.number], request.offset, request.size, self._stop)
         with self._lock:
             request.done = True
-            request.data = data if request.users else None
+            if request.users:
+                request.data = data
+                self.held_bytes -= request.held
+                request.held = getattr(data, "nbytes", request.size)  # a row group may decode to more bytes
+                self.held_bytes += request.held
             self._arrived.notify_all()
 
 
-def read_spans(reader: RangeReader, objects: list[RemoteObject], spans: NDArray[np.int64]) -> list[Part | None]:
+def read_spans(reader: RangeReader, objects: Sequence[Any], spans: NDArray[np.int64]) -> list[Part | None]:
     """Reads the spans (K, 3) of one sample now, neighbors by one request; returns the part that holds each.
 
     Raises:

@@ -2,6 +2,8 @@
 
 orders.py          samplers: the order of an epoch
 batch_samplers.py  samplers that yield whole batches
+buckets.py         `BucketSampler`: batches of images of similar size
+token_budget.py    `TokenBudgetSampler`: batches of images of any size, up to a budget of tokens
 epoch.py           one epoch: its order, its steps and rank slices, the samples' RNG keys, replacements
 loader_state.py    where a loader stands, and its `state_dict`, checked
 rng.py             `SampleRNG`, the counter-based generator
@@ -10,7 +12,8 @@ clip_sampler.py    `ClipSampler`: which frames of a video a clip holds
 
 from __future__ import annotations
 
-from cuaug.sampling.batch_samplers import BatchOrder, check_whole_batches, open_batch_sampler
+from cuaug.sampling.batch_samplers import BatchOrder, BatchSteps, SizedBatch, count_steps, open_batch_sampler
+from cuaug.sampling.buckets import BucketSampler, make_buckets
 from cuaug.sampling.epoch import LAST_BATCH, Epoch, RankSlice, Steps
 from cuaug.sampling.loader_state import Progress, open_seed
 from cuaug.sampling.orders import (
@@ -25,10 +28,13 @@ from cuaug.sampling.orders import (
     open_sampler,
     order_of,
 )
+from cuaug.sampling.token_budget import TokenBudgetSampler
 
 __all__ = [
     "LAST_BATCH",
     "BatchOrder",
+    "BatchSteps",
+    "BucketSampler",
     "Epoch",
     "Order",
     "Progress",
@@ -38,10 +44,13 @@ __all__ = [
     "SequentialOrder",
     "ShardSampler",
     "ShuffledOrder",
+    "SizedBatch",
     "Steps",
+    "TokenBudgetSampler",
     "TorchOrder",
     "WeightedSampler",
-    "check_whole_batches",
+    "count_steps",
+    "make_buckets",
     "open_batch_sampler",
     "open_sampler",
     "open_seed",

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from cuaug._runtime.arguments import integer, one_of
 from cuaug.errors import ArgumentError, DecodeError
 
-__all__ = ["ClipSampler"]
-
 _SAMPLINGS = ("random", "uniform", "segments", "all")
 _PADS = ("error", "last", "loop")
 

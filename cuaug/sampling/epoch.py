@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from cuaug.sampling.rng import REPLACEMENT_POSITION, SampleRNG
 
-__all__ = ["LAST_BATCH", "Epoch", "RankSlice", "Steps"]
-
 #: Values of the loader's `last_batch`.
 LAST_BATCH = ("partial", "drop", "pad")
 
@@ -32,12 +30,14 @@ class RankSlice:
         kept: number of samples that are yielded, n or 0. A rank without samples loads one to learn the shape of its
             empty batch.
         end: position in the order that all ranks together reach with this step.
+        size: (height, width) that stands in place of `cuaug.BUCKET` in transforms; None: the batch has no bucket.
     """
 
     positions: NDArray[np.int64]
     valid: NDArray[np.bool_]
     kept: int
     end: int
+    size: tuple[int, int] | None = None
 
 
 class Steps:
@@ -124,9 +124,11 @@ class Epoch:
         order: (n,) sample indices, in order.
         repeats: whether `order` may hold an index more than once.
         keys: (n,) RNG keys of the samples; None: from the indices.
+        ends: (b,) positions where a batch sampler's batches end; None: there is none.
+        buckets: (b, 3) height and width of each batch's bucket, 0 without one, and the samples of padding at its end.
 
     Attributes:
-        indices: `order`.
+        indices, ends, buckets: `order`, `ends` and `buckets`.
     """
 
     def __init__(
@@ -137,8 +139,10 @@ class Epoch:
         *,
         repeats: bool = False,
         keys: NDArray[np.int64] | None = None,
+        ends: NDArray[np.int64] | None = None,
+        buckets: NDArray[np.int64] | None = None,
     ) -> None:
-        self.number, self.seed, self.indices = number, seed, order
+        self.number, self.seed, self.indices, self.ends, self.buckets = number, seed, order, ends, buckets
         self._keys = keys if keys is not None else _keys(order) if repeats else order
 
     def __len__(self) -> int:
@@ -161,6 +165,13 @@ class Epoch:
     def checksum(self) -> int:
         """CRC-32 of the order."""
         return zlib.crc32(np.ascontiguousarray(self.indices).data)
+
+    @property
+    def batches_checksum(self) -> int | None:
+        """CRC-32 of a batch sampler's batches and their sizes; None: there is none."""
+        if self.ends is None or self.buckets is None:
+            return None
+        return zlib.crc32(self.buckets.data, zlib.crc32(self.ends.data))
 
 
 def _keys(order: NDArray[np.int64]) -> NDArray[np.int64]:

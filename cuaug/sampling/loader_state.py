@@ -11,10 +11,9 @@ import torch
 from cuaug._runtime.arguments import integer
 from cuaug._runtime.ranks import SharedSeed, are_connected
 from cuaug.errors import ArgumentError, LoaderError
+from cuaug.sampling.batch_samplers import BatchOrder
 from cuaug.sampling.epoch import Epoch
 from cuaug.sampling.orders import Order, order_of
-
-__all__ = ["VERSION", "Progress", "check", "open_seed"]
 
 VERSION = 2
 
@@ -55,7 +54,7 @@ def check(state: Any, identity: Callable[[int, int], Mapping[str, Any]]) -> tupl
     ]
     if differences:
         raise ArgumentError(f"state_dict does not belong to this loader; {'; '.join(differences)}")
-    if position > own["order_length"]:
+    if position and position > own["order_length"]:
         raise ArgumentError(f"state_dict['position'] must be at most {own['order_length']}, not {position}")
     return epoch, position
 
@@ -173,7 +172,9 @@ class Progress:
         if self._order is not None and (self._order.number, self._order.seed) == (number, self.seed):
             return self._order
         order = order_of(self.sampler, self.seed, number, self._source_length)
-        return Epoch(number, self.seed, order, repeats=self.sampler.repeats)
+        batches = self.sampler if isinstance(self.sampler, BatchOrder) else None
+        ends, buckets = (None, None) if batches is None else (batches.ends, batches.buckets)
+        return Epoch(number, self.seed, order, repeats=self.sampler.repeats, ends=ends, buckets=buckets)
 
     def describe(self) -> dict[str, Any]:
         """Describes the next iteration's samples for readers of messages; equal on all ranks."""
@@ -186,6 +187,7 @@ class Progress:
             "the number of samples": self._source_length,
             "the fingerprint of the source": self.fingerprint,
             "the checksum of the order": epoch.checksum,
+            "the checksum of the batches": epoch.batches_checksum,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -210,16 +212,16 @@ class Progress:
 
     def _identity(self, epoch: int, position: int) -> dict[str, Any]:
         """The fields of a state that must equal those of the loader that resumes from it."""
+        checksum, length = None, None if isinstance(self.sampler, BatchOrder) else len(self.sampler)
+        if position:
+            self._order = self.order_of(epoch)
+            checksum, length = self._order.checksum, len(self._order)
         return {
             "version": VERSION,
             "seed": self.seed,
             "source_length": self._source_length,
             "source": self.fingerprint,
             "order": type(self.sampler).__name__,
-            "order_length": len(self.sampler),
-            "order_checksum": self._checksum(epoch) if position else None,
+            "order_length": length,
+            "order_checksum": checksum,
         }
-
-    def _checksum(self, epoch: int) -> int:
-        self._order = self.order_of(epoch)
-        return self._order.checksum

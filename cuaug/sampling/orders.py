@@ -6,7 +6,7 @@ Each order is a function of (seed, epoch), so every rank and every resumed run c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,22 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import DistributedSampler, SequentialSampler
 
 from cuaug._runtime.arguments import flag, integer
+from cuaug._runtime.migration_hints import suggests_arguments
 from cuaug.errors import ArgumentError
 from cuaug.sampling.rng import SampleRNG, hash_seed
-
-__all__ = [
-    "Order",
-    "RepeatedSampler",
-    "SamplerView",
-    "SequentialOrder",
-    "ShardSampler",
-    "ShuffledOrder",
-    "TorchOrder",
-    "WeightedSampler",
-    "open_sampler",
-    "order_of",
-    "refuse_divided",
-]
 
 _INDEX_BITS = 32
 _CHUNK = 1 << 16
@@ -94,6 +81,7 @@ class ShuffledOrder:
         return keys.view(np.int64)
 
 
+@suggests_arguments
 class WeightedSampler:
     """Draws samples with probabilities proportional to weights, as torch's WeightedRandomSampler.
 
@@ -148,6 +136,7 @@ class WeightedSampler:
         return np.minimum(drawn, np.flatnonzero(self.weights)[-1])
 
 
+@suggests_arguments
 class ShardSampler:
     """Shuffles shards, and samples within a moving window; reads stay nearly sequential.
 
@@ -186,6 +175,7 @@ class ShardSampler:
         return order[np.argsort(delayed, kind="stable")]
 
 
+@suggests_arguments
 class RepeatedSampler:
     """Each sample several times in a row, as `RASampler` of DeiT and timm: repeated augmentation.
 
@@ -243,19 +233,20 @@ class TorchOrder:
         return len(self.sampler)  # type: ignore[arg-type]
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
+        for level in reversed(levels_of(self.sampler)):  # the outermost has the last word
+            if callable(getattr(level, "set_epoch", None)):
+                level.set_epoch(epoch)
         generator = torch.default_generator
         state = generator.get_state()
         generator.manual_seed(hash_seed(seed, epoch) >> 1)
         try:
-            indices = list(itertools.islice(self._indices(), len(self) + 1))  # an endless one would fill the memory
+            return self._read()
         finally:
             generator.set_state(state)
-        return _integers(indices, f"the sampler {type(self.sampler).__name__}")
 
-    def _indices(self) -> Iterator[int]:
-        return iter(self.sampler)
+    def _read(self) -> NDArray[np.int64]:
+        indices = list(itertools.islice(self.sampler, len(self) + 1))  # an endless one would fill the memory
+        return _integers(indices, f"the sampler {type(self.sampler).__name__}")
 
 
 class SamplerView(SequentialSampler):
@@ -265,8 +256,8 @@ class SamplerView(SequentialSampler):
     DataLoader of `loader.dataset`, without the transforms.
     """
 
-    def __init__(self, length: int, batch_size: int, set_epoch: Callable[[int], None]) -> None:
-        super().__init__(range(length))
+    def __init__(self, sized: Sized, batch_size: int | None, set_epoch: Callable[[int], None]) -> None:
+        super().__init__(sized)
         self.batch_size = batch_size
         self.set_epoch = set_epoch
 
@@ -306,7 +297,18 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
     if isinstance(sampler, (Sequence, np.ndarray, torch.Tensor)):
         # A copy: the user may shuffle the array in place.
         return SequentialOrder(_in_range(_integers(sampler, "sampler").copy(), count))
-    return TorchOrder(sampler)
+    order = TorchOrder(sampler)
+    if len(order) >= 1 << _INDEX_BITS:
+        raise ArgumentError(f"sampler has len() {len(order)}: an epoch has fewer than 2**{_INDEX_BITS} samples")
+    return order
+
+
+def levels_of(sampler: Any) -> list[Any]:
+    """A sampler and those that it wraps: torch names them `sampler`, Accelerate `batch_sampler`; at most 8."""
+    levels = [sampler]
+    while levels[-1] is not None and len(levels) < 8:
+        levels.append(getattr(levels[-1], "sampler", getattr(levels[-1], "batch_sampler", None)))
+    return [level for level in levels if level is not None]
 
 
 def refuse_divided(name: str, sampler: Any) -> None:

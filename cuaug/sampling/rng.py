@@ -18,8 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug._runtime.native import BEST_ISA, address, library
 from cuaug.errors import TransformError
 
-__all__ = ["MAX_VIEWS", "REPLACEMENT_POSITION", "SampleRNG", "hash_seed"]
-
 _MASK64 = (1 << 64) - 1
 #: Position of the draws for replacements. Position 0 is for the epoch's order; both have the key without a class.
 REPLACEMENT_POSITION = (1 << 32) - 1

@@ -6,24 +6,24 @@
 | `ListFile` | a text file, "path label" per line | |
 | `Csv` | a table with a column of paths | |
 | `Coco` | COCO annotation files: boxes, masks, keypoints | |
-| `Yolo` | YOLO folders: images/, labels/ and data.yaml | `cuaug[yolo]` |
+| `Yolo` | YOLO folders: images/, labels/ and data.yaml | `yolo` |
 | `PascalVoc` | Pascal VOC's folders: images and XML files of boxes | |
 | `Pairs` | a folder of images and one of masks, paired by name | |
 | `TarShards` | tar files in WebDataset's layout | |
-| `TFRecord` | tf.train.Example messages | `cuaug[tfrecord]` |
-| `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
-| `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
-| `Parquet` | a column of encoded images in Parquet files, local or remote | `cuaug[parquet]` |
+| `TFRecord` | tf.train.Example messages | `tfrecord` |
+| `Lmdb` | an LMDB environment | `lmdb` |
+| `Hdf5` | datasets of an HDF5 file | `hdf5` |
+| `Parquet` | a column of encoded images in Parquet files, local or remote | `parquet` |
 | `Mds` | MosaicML's MDS shards | |
 | `LitData` | chunks of `litdata.optimize` | |
 | `DataFrame` | a pandas DataFrame with a column of paths | |
 | `FromDataset` | a torch Dataset, or any object with len() and items by index | |
 | `FromIterable` | an iterable Dataset, such as Hugging Face's streaming ones | |
-| `Videos` | clips of video files | `cuaug[video]` |
-| `Remote` | URLs: http, https, s3, gs and others | `cuaug[remote]` |
+| `Videos` | clips of video files | `video` |
+| `Remote` | URLs: http, https, s3, gs and others | `remote` |
 
 `open_source` picks the class from a path, list or Dataset and uses its default arguments; `Loader` calls it.
-`Source` is the protocol for sources of your own.
+`Source` is the protocol for sources of your own. `sizes` reads the heights and widths of a source's images.
 
 source.py            the protocol `Source`; `repr` and digests of sources
 open.py              picks the class from a path, list or Dataset
@@ -42,6 +42,7 @@ subset_concat.py     sources made of sources: torch's Subset (also from random_s
 labels.py            labels: selects a record's label fields and decodes them from bytes
 text.py              helpers for list files and tables: opening text, parsing numbers, resolving paths
 file_bytes.py        whole files as bytes; where samples lie in files, for native code to read them
+image_sizes.py       heights and widths of images, from their headers, kept on disk
 jpeg_index_file.py   where the JPEG index of a source is kept
 video_index_file.py  indexes of videos, in memory and on disk
 """
@@ -52,6 +53,7 @@ from cuaug.remote import RemoteOptions
 from cuaug.sources.coco import Coco
 from cuaug.sources.datasets import FromDataset, FromIterable
 from cuaug.sources.files import Files, Pairs
+from cuaug.sources.image_sizes import sizes
 from cuaug.sources.open import open_source
 from cuaug.sources.pascal_voc import PascalVoc
 from cuaug.sources.remote_files import Remote
@@ -91,4 +93,5 @@ __all__ = [
     "label_path_names",
     "open_source",
     "optional_method",
+    "sizes",
 ]

@@ -17,24 +17,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from cuaug._runtime.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes, check_pixels
 from cuaug.errors import DecodeError, SourceError
-from cuaug.remote import urls as _urls
+from cuaug.remote import ObjectStore
+from cuaug.remote.urls import check as check_urls
+from cuaug.remote.urls import is_url
 from cuaug.sources.coco_masks import draw
 from cuaug.sources.file_bytes import read_metadata
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint
 from cuaug.sources.text import PathResolver
-
-__all__ = [
-    "Coco",
-    "Record",
-    "check_references",
-    "file_name",
-    "integers",
-    "keypoints",
-    "numbers",
-    "read_ids",
-    "records",
-    "values",
-]
 
 Record = dict[str, Any]
 _ONE = {"images": "an image", "annotations": "an annotation", "categories": "a category"}
@@ -138,13 +127,17 @@ class Coco(ReprMixin):
     | key | shape | dtype | content |
     |---|---|---|---|
     | "boxes" | (K, 4) | float32 | x0, y0, x1, y1 in pixels |
-    | "labels" | (K,) | int64 | category ids, or with `contiguous` indices into `classes` |
+    | "labels" | (K,) | int64 | indices into `classes`; with `contiguous=False` category ids |
     | "area" | (K,) | float32 | square pixels |
     | "iscrowd" | (K,) | int64 | 0 or 1 |
     | "annotation_id" | (K,) | int64 | |
     | "image_id" | a number | int | text, if the file's image ids are |
     | "keypoints" | (K, P, 3) | float32 | x, y, COCO's v; only if the file has keypoints |
     | "masks" | (K, H, W) | uint8 | only with `masks=True` |
+
+    Labels begin at 0, which torchvision's detectors take for the background: add 1 for these, and build them with
+    `num_classes=len(classes) + 1`. Their weights trained on COCO know category ids: `contiguous=False`. COCO's own
+    evaluation takes category ids, too: `category_ids[label]`.
 
     COCO's keypoints count pixels; here a pixel's center is at half, so 0.5 is added to x and y, as in detectron2.
     Unlabeled keypoints are 0, 0, 0.
@@ -162,14 +155,15 @@ class Coco(ReprMixin):
             folder of a folder "annotations".
         annotations: the JSON file.
         masks: decode segmentations (polygons and both kinds of RLE), as pycocotools does.
-        contiguous: make labels 0, 1, ... instead of category ids; needed where these are text.
+        contiguous: labels are 0, 1, ... in the order of the category ids; False: they are these ids, if integers.
         keep_crowds: keep crowd instances (iscrowd), whose one box or mask covers many objects.
         keep_empty: keep images without instances.
         allow_outside: accept file names that lead out of `images`: absolute paths and "..".
 
     Attributes:
         categories: {id: name}.
-        classes: with `contiguous`, the names of labels 0, 1, ...; else None.
+        category_ids: the file's category ids, in order: those of labels 0, 1, ....
+        classes: the names of labels 0, 1, ...; None with `contiguous=False`.
         max_pixels: limit on the image size that the file claims, if masks are made.
         max_bytes: limit on all masks of one image together, one byte per pixel and instance; also on one URL.
 
@@ -187,7 +181,7 @@ class Coco(ReprMixin):
         annotations: str | os.PathLike[str],
         *,
         masks: bool = False,
-        contiguous: bool = False,
+        contiguous: bool = True,
         keep_crowds: bool = True,
         keep_empty: bool = True,
         allow_outside: bool = False,
@@ -197,6 +191,7 @@ class Coco(ReprMixin):
         data = _read_json(path)
         try:
             self.categories = self._categories(records(data, "categories"))
+            self.category_ids = list(self.categories)
             self.classes = list(self.categories.values()) if contiguous else None
             self._store(records(data, "images"), records(data, "annotations"), keep_crowds, keep_empty, path)
         except ValueError as error:
@@ -206,10 +201,9 @@ class Coco(ReprMixin):
         self.images = _find_images(path, self._names[0]) if images is None else os.fspath(images)
         _check_folder(self.images, self._names[0])
         resolve = PathResolver(path, self.images, allow_outside=allow_outside, argument="images")
-        urls = [path for path in map(resolve, self._names) if _urls.is_url(path)]
-        self._has_urls = bool(urls)
-        if urls:
-            _urls.check(urls)
+        urls = [path for path in map(resolve, self._names) if is_url(path)]
+        check_urls(urls)
+        self._remote = ObjectStore() if urls else None
 
     @classmethod
     def from_file(cls, annotations: str | os.PathLike[str]) -> Coco:
@@ -221,7 +215,9 @@ class Coco(ReprMixin):
         found = dict(sorted(zip(read_ids(categories, "categories"), names, strict=True), key=lambda pair: pair[0]))
         text = next((i for i in found if isinstance(i, str)), None)
         if text is not None and not self.contiguous:
-            raise ValueError(f"category_id is text, such as {text!r:.100}: contiguous=True makes labels 0, 1, ...")
+            raise ValueError(
+                f"category_id is text, such as {text!r:.100}: contiguous=True, the default, makes labels 0, 1, ..."
+            )
         return found
 
     def _store(
@@ -245,7 +241,7 @@ class Coco(ReprMixin):
         self._begin = np.append(0, np.cumsum(count[kept]))
         self._store_images([images[i] for i in kept.tolist()], [image_ids[i] for i in kept.tolist()])
         with np.errstate(over="ignore"):  # overflow becomes infinite, which is refused below
-            self._columns = _columns(annotations, list(self.categories) if self.contiguous else None)
+            self._columns = _columns(annotations, self.category_ids if self.contiguous else None)
         self._invalid = self._find_invalid(path, annotations)
         # As bytes: every forked process would end up with its own copy of a million lists.
         segments = [a.get("segmentation") or [] for a in annotations] if self.masks else []
@@ -303,12 +299,12 @@ class Coco(ReprMixin):
             OSError: the URL cannot be fetched.
         """
         path, label = self.path(index), self.label(index)
-        return _urls.fetch(path, self.max_bytes) if self._has_urls and _urls.is_url(path) else path, label
+        return path if self._remote is None or not is_url(path) else self._remote.fetch(path, self.max_bytes), label
 
     def path(self, index: int) -> str:
         """The image's path or URL."""
         name = self._names[index]
-        return name if _urls.is_url(name) else os.path.join(self.images, name)
+        return name if is_url(name) else os.path.join(self.images, name)
 
     def picture_size(self, index: int) -> tuple[int, int]:
         """(height, width) of the annotated image in pixels; 0: unknown."""
@@ -350,7 +346,7 @@ class Coco(ReprMixin):
                 raise DecodeError(f"the annotations claim {height} x {width} pixels, but a mask has {size!r:.60}")
             try:
                 draw(segment, mask)
-            except (ValueError, TypeError, KeyError, OverflowError) as error:
+            except (ValueError, TypeError, LookupError, OverflowError) as error:
                 annotation = self._columns["annotation_id"][k]
                 raise DecodeError(
                     f"the segmentation of annotation {annotation} makes no mask: {type(error).__name__}: {error}"
@@ -364,7 +360,7 @@ class Coco(ReprMixin):
 def _find_images(annotations: str, name: str) -> str:
     """The folder that holds an image, of those where annotation files usually have their images."""
     folder, file = os.path.split(annotations)
-    if _urls.is_url(name):
+    if is_url(name):
         return folder
     split = os.path.splitext(file)[0].rpartition("_")[2]
     candidates = [folder, os.path.join(folder, "images"), os.path.join(folder, os.pardir, split)]

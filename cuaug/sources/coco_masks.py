@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["draw"]
-
 _UPSAMPLING = 5
 _MAX_CHARACTERS = 7  # of one run length: 35 bits
 #: Limit on all outlines of one segmentation together, in pixels. Drawing takes about 100 bytes per pixel.

@@ -20,11 +20,9 @@ from cuaug._runtime.fork import PerProcess, fork_safe_lock, renew_after_fork
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sampling.rng import SampleRNG
 from cuaug.sources.items import ItemConverter
-from cuaug.sources.labels import Classes, encode_text, parse_label_fields
+from cuaug.sources.labels import Classes, encode_text, parse_label_fields, warn_of_other_numbers
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources.subset_concat import leaf_datasets
-
-__all__ = ["FromDataset", "FromIterable", "choose_class_names"]
 
 
 class FromDataset(ReprMixin):
@@ -56,7 +54,6 @@ class FromDataset(ReprMixin):
         image: key of the image in items that are dicts.
         label: key of the label in items that are dicts; a list of keys for a dict label; None: a sample's label is its
             index.
-        tensor_layout: layout of tensors, "CHW" or "HWC".
         lock: let only one thread at a time call the Dataset.
         classes: class names in label order; "auto": as above; None: labels that are text stay text.
         mode: how PIL images, arrays and tensors become images; the same as the loader's `DecodeOptions(mode=)`.
@@ -77,7 +74,6 @@ class FromDataset(ReprMixin):
         *,
         image: str = "image",
         label: str | Sequence[str] | None = "label",
-        tensor_layout: str = "CHW",
         lock: bool = False,
         classes: Classes = "auto",
         mode: Literal["RGB", "L", "RGBA", "unchanged"] = "RGB",
@@ -104,7 +100,7 @@ class FromDataset(ReprMixin):
         self._name = type(dataset).__name__
         self._lock: PerProcess[Any] = PerProcess(threading.Lock if lock else contextlib.nullcontext)
         self.classes = choose_class_names(dataset, label, classes)
-        self._converter = ItemConverter(self._name, image, label, tensor_layout, self.classes, mode)
+        self._converter = ItemConverter(self._name, image, label, self.classes, mode)
         self.mode = self._converter.mode
 
     def __len__(self) -> int:
@@ -138,8 +134,8 @@ class FromDataset(ReprMixin):
         if None in samples:
             return None
         paths = [path for pairs in samples for path, _ in pairs or ()]
-        options = [self._converter.image, self._converter.tensor_layout]
-        return cache_key(paths, *options) if paths else fingerprint("cache_key", *options)
+        image = self._converter.image
+        return cache_key(paths, image) if paths else fingerprint("cache_key", image)
 
 
 def choose_class_names(dataset: Any, label: str | Sequence[str] | None, classes: Classes) -> list[str] | None:
@@ -171,7 +167,10 @@ def _own_class_names(dataset: Any, field: str | None) -> list[str] | None:
             return list(names)
         if getattr(features[field], "dtype", None) in ("string", "large_string") and hasattr(dataset, "unique"):
             names = dataset.unique(field)
-            return sorted(names) if all(names) and 3 * len(names) <= 2 * len(dataset) else None
+            if not all(names) or 3 * len(names) > 2 * len(dataset):
+                return None
+            warn_of_other_numbers(names := sorted(names))
+            return names
     samples, targets = _samples(dataset), getattr(dataset, "targets", None)
     labels = targets if samples is None else [label for _, label in samples]
     if not isinstance(labels, (list, tuple)) or len(labels) != len(dataset):
@@ -261,7 +260,6 @@ class FromIterable(ReprMixin):
         shuffle_buffer: items that the buffer holds; 0: the stream's order.
         image: key of the image in items that are dicts.
         label: key of the label in items that are dicts; a list of keys for a dict label; None: the position.
-        tensor_layout: layout of tensors, "CHW" or "HWC".
         mode: as for `FromDataset`.
         classes: class names in label order; "auto": of Hugging Face's `features`; None: text stays text.
 
@@ -277,7 +275,6 @@ class FromIterable(ReprMixin):
         shuffle_buffer: int = 0,
         image: str = "image",
         label: str | Sequence[str] | None = "label",
-        tensor_layout: str = "CHW",
         classes: Classes = "auto",
         mode: Literal["RGB", "L", "RGBA", "unchanged"] = "RGB",
     ) -> None:
@@ -293,7 +290,7 @@ class FromIterable(ReprMixin):
         self.shuffle_buffer = integer("shuffle_buffer", shuffle_buffer, 0)
         self._name = type(dataset).__name__
         self.classes = choose_class_names(dataset, label, classes)
-        self._converter = ItemConverter(self._name, image, label, tensor_layout, self.classes, mode)
+        self._converter = ItemConverter(self._name, image, label, self.classes, mode)
         self.mode = self._converter.mode
         self._has_warned = False
         self._stream: _Stream | None = None

@@ -13,17 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.limits import check_bytes
+from cuaug._runtime.native import data_address
 from cuaug.errors import DecodeError, SourceError
-
-__all__ = [
-    "FileRanges",
-    "error_reason",
-    "is_fd_limit_error",
-    "join_ranges",
-    "open_regular",
-    "read_bytes",
-    "read_metadata",
-]
 
 _CHUNK_BYTES = 1 << 20
 # The largest annotation files in use have several GB.
@@ -107,7 +98,26 @@ def is_fd_limit_error(error: OSError) -> bool:
 def error_reason(error: OSError) -> str:
     """The reason of an error, as text. `strerror` may be missing or any object if a source raised the error."""
     reason = error.strerror
-    return reason if reason and isinstance(reason, str) else str(error) or type(error).__name__
+    text = reason if reason and isinstance(reason, str) else str(error) or type(error).__name__
+    return text + home_hint(error.filename) if isinstance(error, FileNotFoundError) else text
+
+
+def home_hint(path: Any) -> str:
+    """The remedy for a missing path that begins with "~", which shells expand; else empty."""
+    is_home = isinstance(path, str) and path.startswith("~")
+    return f"; only shells expand '~': give os.path.expanduser({path!r:.200})" if is_home else ""
+
+
+class FilePaths(NamedTuple):
+    """Where N samples lie that are whole files, for native code to read.
+
+    Attributes:
+        paths: N paths, of type str.
+        labels: N labels.
+    """
+
+    paths: list[str]
+    labels: list[Any]
 
 
 class FileRanges(NamedTuple):
@@ -128,6 +138,15 @@ class FileRanges(NamedTuple):
     table: NDArray[np.int64]
     header_bytes: int
     make_label: Callable[[int, list[bytes]], Any]
+
+
+def join_paths(count: int, parts: Sequence[tuple[NDArray[np.int64], FilePaths]]) -> FilePaths:
+    """The paths of a batch whose samples come from several sources; as `join_ranges`."""
+    joined = FilePaths([""] * count, [None] * count)
+    for positions, found in parts:
+        for position, *joined_values in zip(positions.tolist(), *found, strict=True):
+            joined.paths[position], joined.labels[position] = joined_values
+    return joined
 
 
 def join_ranges(count: int, parts: Sequence[tuple[NDArray[np.int64], FileRanges]]) -> FileRanges:
@@ -161,3 +180,24 @@ def join_ranges(count: int, parts: Sequence[tuple[NDArray[np.int64], FileRanges]
 
     states = np.concatenate([ranges.states for _, ranges in parts])
     return FileRanges(files, states, table, header_bytes, make_label)
+
+
+def encode_paths(paths: list[str]) -> tuple[NDArray[np.int64], bytes]:
+    """Addresses of the paths in the system's encoding, and their memory; an impossible name becomes empty."""
+    try:
+        names = os.fsencode("\0".join(paths))
+    except ValueError:  # half of a surrogate pair
+        names = b""
+    ends = np.flatnonzero(np.frombuffer(names, dtype=np.uint8) == 0)
+    if len(ends) != len(paths) - 1:
+        return encode_paths([path if _is_possible(path) else "" for path in paths])
+    starts = np.zeros(len(paths), dtype=np.int64)
+    starts[1:] = ends + 1
+    return starts + data_address(names), names
+
+
+def _is_possible(path: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(path)
+    except ValueError:
+        return False

@@ -15,21 +15,26 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.limits import DEFAULT_MAX_BYTES
 from cuaug.errors import ArgumentError, SourceError
-from cuaug.remote import urls as _urls
+from cuaug.remote import ObjectStore
+from cuaug.remote.urls import check as check_urls
+from cuaug.remote.urls import is_url
+from cuaug.sources.file_bytes import FilePaths, home_hint
 from cuaug.sources.labels import Classes, encode_text, labels_at, to_label_sequence
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
-
-__all__ = ["EXTENSIONS", "Files", "Pairs", "images_below", "is_pattern", "split_pairs"]
 
 log = logging.getLogger("cuaug")
 
 #: File extensions of images in a directory.
 EXTENSIONS = (
-    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k"),
-    *(".gif", ".avif", ".ppm", ".pgm", ".pnm"),
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".tif", ".tiff", ".bmp", ".dib"),
+    *(".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".gif", ".avif", ".avifs"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
 )
 
 _PATHS_PER_SEARCH = 65_536
+
+# Folders beside each other that may be parts of one data set; more are data sets of their own.
+_MOST_PARTS = 10
 
 # Errors of broken links: a loop, a path through a file, a path that is too long.
 _BROKEN_LINK = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -47,8 +52,8 @@ class Files(ReprMixin):
     """Image files with one label each.
 
     Args:
-        paths: the files. http, https, s3 and gs URLs are read through fsspec (`pip install "cuaug[remote]"`); `Remote`
-            reads other protocols.
+        paths: the files; also http, https, s3, gs and az URLs (`pip install ".[remote]"`), for which `Remote` takes
+            options.
         labels: one per path, in the same order; None: each file's index, as in DALI's reader. Text that repeats is
             class names, and becomes class numbers.
         classes: names of the labels 0, 1, ...; "auto": the sorted class names, if labels are text and there are at
@@ -59,7 +64,7 @@ class Files(ReprMixin):
 
     Raises:
         LoaderError: no paths; a single path instead of a list; an entry that is no path; another number of labels than
-            paths; or a URL with another protocol, with credentials or in a chain (::).
+            paths; or a URL with another protocol or with credentials.
     """
 
     max_bytes = DEFAULT_MAX_BYTES
@@ -83,22 +88,17 @@ class Files(ReprMixin):
         if len(given) != len(self.paths):
             raise ArgumentError(f"labels has {len(given)} entries for {len(self.paths)} paths: give one per path")
         self.labels, self.classes = encode_text(given, classes)
-        self._has_urls = _any_is_url(self.paths)
-        if self._has_urls:
-            self._check_urls()
-
-    @classmethod
-    def from_entries(cls, entries: Sequence[Any]) -> Files:
-        """Makes a source from paths or (path, label) pairs."""
-        return cls(*split_pairs(entries))
+        self._store: ObjectStore | None = None
+        if _any_is_url(self.paths):
+            check_urls(filter(is_url, self.paths))
+            self._store = ObjectStore()
 
     @classmethod
     def from_directory(cls, root: str | os.PathLike[str], classes: Sequence[str] | None = None) -> Files:
         """Finds every image below root/<class>/, at any depth, in sorted order.
 
         A directory that holds images and no folders gives these, unlabeled: a file's label is its index, as in a list
-        of paths. The log names files that are left out: those beside class folders, and those beside images that are
-        no images.
+        of paths. The log counts files that are left out: those beside class folders, and those that are no images.
 
         Links and hidden folders are followed, as in torchvision's ImageFolder. Sample numbers may differ from
         ImageFolder's: ImageFolder lists a folder's files before its subfolders (c/a.jpg, c/b.jpg, c/a/x.jpg; here
@@ -108,17 +108,17 @@ class Files(ReprMixin):
         Args:
             root: the directory.
             classes: the class folders in label order, some of which may be missing or empty, as in a validation set;
-                None: all folders, sorted. The log warns where a folder "train" beside `root` has other classes.
+                None: all folders, sorted. The log warns where a folder beside `root` has more classes.
 
         Raises:
-            LoaderError: no images; a folder cannot be listed or is not in `classes`; or a link leads to a folder that
-                contains it.
+            LoaderError: no images; a folder cannot be listed or is not in `classes`; a link leads to a folder that
+                contains it; or without `classes`, the folders are parts of a data set, such as train/ and val/.
         """
         root = os.fspath(root)
         if not os.path.isdir(root):
             raise SourceError(
                 f"{root!r} is not a directory: give one with a folder per class or with images, a list of paths, or a "
-                "pattern such as 'photos/*.jpg'"
+                f"pattern such as 'photos/*.jpg'{home_hint(root)}"
             )
         folders, files, ancestors = _list_folder(root, frozenset())
         found = sorted(map(os.path.basename, folders))
@@ -134,21 +134,25 @@ class Files(ReprMixin):
                 + "; ".join([f"{cls.kind} per class, or {cls.kind}", *hints])
             )
         if not found and classes is None:
-            _log_ignored(root, "images", set(files) - set(images))
+            log_ignored(root, f"beside the {cls.kind}", set(files) - set(images))
             return cls(images)
-        _log_ignored(root, "class folders", files)
+        log_ignored(root, "beside the class folders", files)
         if classes is None:
-            _warn_of_roles(root, names)
+            _refuse_roles(root, names)
             _warn_of_other_classes(root, names)
         paths: list[str] = []
         labels: list[int] = []
+        ignored: list[str] = []
         for label, name in enumerate(names):
             folder = os.path.join(root, name)
-            images = images_below(folder, ancestors, cls.extensions) if classes is None or os.path.isdir(folder) else []
+            exists = classes is None or os.path.isdir(folder)
+            images, others = _files_below(folder, ancestors, cls.extensions) if exists else ([], [])
             if not images and classes is None:
                 raise SourceError(f"class folder {folder!r} holds no {', '.join(cls.extensions)} file")
             paths += images
             labels += [label] * len(images)
+            ignored += others
+        log_ignored(root, f"beside the {cls.kind} of its class folders", ignored)
         return cls(paths, labels, names)
 
     @classmethod
@@ -162,7 +166,9 @@ class Files(ReprMixin):
         """
         paths = sorted(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
         if not paths:
-            raise SourceError(f"no file matches {pattern!r}: a relative pattern starts at {os.getcwd()!r}")
+            raise SourceError(
+                f"no file matches {pattern!r}: a relative pattern starts at {os.getcwd()!r}{home_hint(pattern)}"
+            )
         return cls(paths)
 
     def __len__(self) -> int:
@@ -176,22 +182,20 @@ class Files(ReprMixin):
             DecodeError: the URL's file has more than `max_bytes`.
         """
         path = self.paths[index]
-        return self._fetch(path) if self._has_urls and _urls.is_url(path) else path, self.labels[index]
+        data = path if self._store is None or not is_url(path) else self._store.fetch(path, self.max_bytes)
+        return data, self.labels[index]
 
     @property
     def samples(self) -> list[tuple[str, Any]]:
         """(path, label) pairs, as torchvision's ImageFolder names them."""
         return list(zip(self.paths, self.labels, strict=True))
 
-    @property
-    def gives_paths(self) -> bool:
-        """Whether `read` only gives paths, without reading anything itself."""
-        return not self._has_urls
-
-    def paths_and_labels(self, indices: NDArray[np.int64]) -> tuple[list[str], list[Any]] | None:
-        """What `read` returns for each of these samples, where `gives_paths`; None if `read` has to be called."""
-        labels = labels_at(self.labels, indices) if type(self).read is Files.read else None
-        return None if labels is None else (list(map(self.paths.__getitem__, indices.tolist())), labels)
+    def locate(self, indices: NDArray[np.int64]) -> FilePaths | None:
+        """The paths and labels of these samples; None if there are URLs, or a subclass reads otherwise."""
+        if self._store is not None or type(self).read is not Files.read:
+            return None
+        labels = labels_at(self.labels, indices)
+        return None if labels is None else FilePaths(list(map(self.paths.__getitem__, indices.tolist())), labels)
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""
@@ -210,60 +214,70 @@ class Files(ReprMixin):
         """The common folder, and a digest of the modification times of up to 1,000 files."""
         return cache_key(self.paths)
 
-    def _check_urls(self) -> None:
-        _urls.check(path for path in self.paths if _urls.is_url(path))
-
-    def _fetch(self, url: str) -> bytes:
-        return _urls.fetch(url, self.max_bytes)
-
 
 def is_pattern(path: str) -> bool:
     """Whether a path has wildcards, and no file of that very name exists."""
     return glob.has_magic(path) and not os.path.lexists(path)
 
 
-def _log_ignored(root: str, kind: str, files: Iterable[str]) -> None:
-    """Logs the files that are left out; hidden ones, such as .DS_Store, are not named."""
-    names = sorted(name for name in map(os.path.basename, files) if not name.startswith("."))
-    if names:
-        log.warning("%r: %d file(s) beside the %s are not loaded, the first %r", root, len(names), kind, names[0])
+def log_ignored(root: str, place: str, files: Iterable[str]) -> None:
+    """Warns once of files below `root` that are left out; hidden ones, such as .DS_Store, do not count."""
+    ignored = [file for file in files if not os.path.basename(file).startswith(".")]
+    if ignored:
+        first = min(ignored).removeprefix(os.path.join(root, ""))
+        log.warning("%r: %d file(s) %s are not loaded, the first %r", root, len(ignored), place, first)
 
 
-def _warn_of_roles(root: str, classes: Sequence[str]) -> None:
-    """Warns of folders that look like parts of a data set, not like classes."""
-    names = {name.lower() for name in classes}
-    if len(names) > 1 and names <= _SPLITS:
-        inner = os.path.join(root, classes[0])
-        log.warning("%r: its folders %s are loaded as classes; for one of them give %r", root, classes, inner)
-    elif names & _IMAGE_FOLDERS and names & _TARGET_FOLDERS and names <= _IMAGE_FOLDERS | _TARGET_FOLDERS:
+def log_without_labels(described: str, unlabeled: Sequence[str], count: int, kind: str) -> None:
+    """Warns once of images whose label file is missing, which may be background or a fault in names."""
+    if unlabeled:
         log.warning(
-            "%r: its folders %s are loaded as classes; cuaug.sources.Pairs(images, masks) loads images with masks, "
-            "cuaug.sources.Yolo(folder) with boxes",
-            root,
-            classes,
+            "%s: %d of %d images have no %s, so they have no objects, the first %r",
+            *(described, len(unlabeled), count, kind, unlabeled[0]),
         )
 
 
-def _warn_of_other_classes(root: str, classes: Sequence[str]) -> None:
-    """Warns of a folder such as val/ whose labels mean other classes than those of train/ beside it."""
-    parent, own = os.path.split(os.path.abspath(root))
-    if own.lower() not in _SPLITS - _TRAINING:
+def _refuse_roles(root: str, classes: Sequence[str]) -> None:
+    """Refuses folders that are parts of a data set, not classes."""
+    names = {name.lower() for name in classes}
+    if len(names) > 1 and names <= _SPLITS:
+        remedy = f"give one of them, such as {os.path.join(root, classes[0])!r}"
+    elif names & _IMAGE_FOLDERS and names & _TARGET_FOLDERS and names <= _IMAGE_FOLDERS | _TARGET_FOLDERS:
+        remedy = "cuaug.sources.Pairs(images, masks) loads images with masks, cuaug.sources.Yolo(folder) with boxes"
+    else:
         return
-    for name in sorted(_TRAINING):
-        train = os.path.join(parent, name)
-        try:
-            theirs = sorted(map(os.path.basename, _list_folder(train, frozenset())[0]))
-        except SourceError:  # mostly: there is none
+    raise SourceError(
+        f"{root!r}: its folders {classes} are parts of a data set, not classes: {remedy}; if they are classes, "
+        f"cuaug.sources.Files.from_directory({root!r}, classes={classes})"
+    )
+
+
+def _warn_of_other_classes(root: str, classes: Sequence[str]) -> None:
+    """Warns of a folder whose labels mean other classes than those of a folder beside it.
+
+    Beside val/ that is train/ with any other classes; else, among a few folders, one that has all classes and more.
+    """
+    parent, own = os.path.split(os.path.abspath(root))
+    try:
+        beside = _list_folder(parent, frozenset())[0]
+    except SourceError:
+        return
+    for other in sorted(set(beside) - {os.path.join(parent, own)}):
+        is_train = os.path.basename(other).lower() in _TRAINING and own.lower() in _SPLITS - _TRAINING
+        is_like = len(classes) >= 2 and len(beside) <= _MOST_PARTS and os.path.isdir(os.path.join(other, classes[0]))
+        if not is_train and not is_like:
             continue
-        if theirs and theirs != list(classes):
+        try:
+            theirs = sorted(map(os.path.basename, _list_folder(other, frozenset())[0]))
+        except SourceError:
+            continue
+        if theirs and (theirs != list(classes) if is_train else set(theirs) > set(classes)):
             odd = sorted(set(theirs) ^ set(classes))
             log.warning(
-                "%r and %r have different class folders (%.200s), so that one label means two classes: give "
-                "cuaug.sources.Files.from_directory(%r, classes=[...]) the names of all classes",
-                train,
-                root,
-                ", ".join(map(repr, odd)),
-                root,
+                "%r and %r have different class folders (%.200s), so that one label means two classes: where these "
+                "are parts of one data set, use cuaug.sources.Files.from_directory(%r, classes=train.classes) with "
+                "the classes of the other",
+                *(other, root, ", ".join(map(repr, odd)), root),
             )
 
 
@@ -284,7 +298,8 @@ def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
     paths = list(map(itemgetter(0), entries)) if _all_have_two(pair_types, entries) else []
     if not paths or any(not issubclass(kind, (str, os.PathLike)) for kind in set(map(type, paths))):
         i = next(i for i, entry in enumerate(entries) if not _is_pair(entry))
-        raise ArgumentError(f"files: entry {i} is neither a path nor a (path, label) pair: {entries[i]!r:.200}")
+        hint = "; paths and their labels are list(zip(paths, labels))" if len(entries) == 2 else ""
+        raise ArgumentError(f"files: entry {i} is neither a path nor a (path, label) pair: {entries[i]!r:.200}{hint}")
     return paths, list(map(itemgetter(1), entries))
 
 
@@ -309,27 +324,39 @@ def _to_strings(paths: Iterable[Any]) -> list[str]:
 def _any_is_url(paths: list[str]) -> bool:
     """Whether any path is a URL, searched in joined chunks: a line break between two paths makes no URL."""
     step = _PATHS_PER_SEARCH
-    return any(_urls.is_url("\n".join(paths[i : i + step])) for i in range(0, len(paths), step))
+    return any(is_url("\n".join(paths[i : i + step])) for i in range(0, len(paths), step))
 
 
-def images_below(
-    folder: str, ancestors: FolderIds = frozenset(), extensions: tuple[str, ...] = EXTENSIONS
-) -> list[str]:
-    """Lists the images in a folder and its subfolders, sorted by path.
+def images_below(folder: str, extensions: tuple[str, ...] = EXTENSIONS, beside: tuple[str, ...] = ()) -> list[str]:
+    """Lists the images in a folder and its subfolders, sorted by path; the log counts other files.
 
     Args:
-        ancestors: folders that contain `folder`.
+        beside: file extensions that may lie beside the images, such as those of label files.
 
     Raises:
         LoaderError: a folder cannot be listed, or a link leads to a folder that contains it.
     """
+    images, others = _files_below(folder, frozenset(), extensions)
+    kind = "images" if extensions == EXTENSIONS else f"{', '.join(extensions)} files"
+    log_ignored(folder, f"beside the {kind}", (file for file in others if not file.lower().endswith(beside)))
+    return images
+
+
+def _files_below(folder: str, ancestors: FolderIds, extensions: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """(files with these extensions, sorted; other files) in a folder and its subfolders.
+
+    Args:
+        ancestors: folders that contain `folder`.
+    """
     images: list[str] = []
+    others: list[str] = []
     pending = [(folder, ancestors)]  # a list: folders may be nested deeper than Python can recurse
     while pending:
         subfolders, files, around = _list_folder(*pending.pop())
-        images += [file for file in files if file.lower().endswith(extensions)]
+        for file in files:
+            (images if file.lower().endswith(extensions) else others).append(file)
         pending += [(subfolder, around) for subfolder in subfolders]
-    return sorted(images)
+    return sorted(images), others
 
 
 def _list_folder(folder: str, ancestors: FolderIds) -> tuple[list[str], list[str], FolderIds]:
@@ -368,7 +395,8 @@ class Pairs(ReprMixin):
 
     An image and its mask have the same path below their folders, without extension: images/a/1.jpg and masks/a/1.png.
     A label is {"mask": path}. A `Loader` reads the mask as class numbers and moves it with its image; its
-    `DecodeOptions` limit masks, too.
+    `DecodeOptions` limit masks, too. `labels["mask"]` of a batch is (N, H, W) uint8 for files of 8 bits, whereas
+    `cross_entropy` takes int64: `labels["mask"].long()`.
 
     Args:
         images: folder of the images.

@@ -12,11 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.arguments import one_of
-from cuaug.errors import ArgumentError, DecodeError, SourceError
+from cuaug.errors import DecodeError, SourceError
 from cuaug.images.image_types import tensor_fault
 from cuaug.sources.labels import parse_label_fields
-
-__all__ = ["ItemConverter"]
 
 _MODES = ("RGB", "L", "RGBA", "unchanged")
 #: Dtypes of tensors that are images, in 8-bit modes and in mode "unchanged".
@@ -36,13 +34,10 @@ class ItemConverter:
         name: str,
         image: str,
         label: str | Sequence[str] | None,
-        tensor_layout: str,
         names: Sequence[Any] | None,
         mode: str,
     ) -> None:
-        if tensor_layout not in ("CHW", "HWC"):
-            raise ArgumentError(f"tensor_layout must be 'CHW' or 'HWC', not {tensor_layout!r}")
-        self.image, self.tensor_layout, self.mode = image, tensor_layout, one_of("mode", mode, _MODES)
+        self.image, self.mode = image, one_of("mode", mode, _MODES)
         self._name, self.classes = name, names
         self._fields, self._is_dict = parse_label_fields(label)
         pairs = enumerate(names or ())
@@ -103,7 +98,7 @@ class ItemConverter:
         pixels = image
         if isinstance(image, torch.Tensor) and image.dtype in _TENSOR_DTYPES[self.mode == "unchanged"]:
             pixels = image.detach().cpu().resolve_neg()
-            if self.tensor_layout == "CHW" and pixels.ndim == 3:
+            if pixels.ndim == 3:
                 pixels = pixels.permute(1, 2, 0).contiguous()  # twice as fast as in NumPy
             pixels = pixels.numpy()
         if self.mode != "RGB" and isinstance(pixels, np.ndarray):
@@ -115,23 +110,23 @@ class ItemConverter:
         raise SourceError(
             f"item {index} of {self._name} has the image {_describe(image)}: it must be a path, encoded bytes, a PIL "
             "image, or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor "
-            f"({', '.join(self.tensor_layout)}){self._hint(image)}"
+            f"(C, H, W){_hint(image)}"
         )
 
-    def _hint(self, image: Any) -> str:
-        """How to fix an array or tensor that is no image, if known."""
-        dtype = str(getattr(image, "dtype", ""))
-        shape: Sequence[int] = getattr(image, "shape", ())
-        if "float" in dtype:
-            return "; remove ToTensor and other transforms that make floats"
-        if dtype not in ("uint8", "torch.uint8") or len(shape) != 3:
-            return ""
-        if isinstance(image, np.ndarray) and shape[0] in (1, 3):
-            return "; let the Dataset return image.transpose(1, 2, 0)"
-        if isinstance(image, torch.Tensor) and shape[2 if self.tensor_layout == "CHW" else 0] in (1, 3):
-            other = "HWC" if self.tensor_layout == "CHW" else "CHW"
-            return f'; if its tensors have that layout: FromDataset(..., tensor_layout="{other}")'
+
+def _hint(image: Any) -> str:
+    """How to fix an array or tensor that is no image, if known."""
+    dtype = str(getattr(image, "dtype", ""))
+    shape: Sequence[int] = getattr(image, "shape", ())
+    if "float" in dtype:
+        return "; remove ToTensor and other transforms that make floats"
+    if dtype not in ("uint8", "torch.uint8") or len(shape) != 3:
         return ""
+    if isinstance(image, np.ndarray) and shape[0] in (1, 3):
+        return "; let the Dataset return image.transpose(1, 2, 0)"
+    if isinstance(image, torch.Tensor) and shape[2] in (1, 3):
+        return "; let the Dataset return image.permute(2, 0, 1)"
+    return ""
 
 
 def _pil_pixels(image: Any, mode: str) -> NDArray[Any]:

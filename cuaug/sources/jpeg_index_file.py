@@ -20,8 +20,6 @@ from cuaug.remote.urls import is_url
 from cuaug.sources.shards.shard_index import SUFFIX
 from cuaug.sources.source import common_folder, optional_method
 
-__all__ = ["JPEG_INDEX_NAME", "open_index_file"]
-
 log = logging.getLogger("cuaug")
 
 #: Name of the index in the source's folder. Hidden, so that patterns such as photos/* do not match it.
@@ -37,7 +35,7 @@ def open_index_file(source: Any) -> IndexFile:
 
     The index is in memory, and ends with the process, if the source has no `path(i)` or no place can be written.
     """
-    folder = _folder(source)
+    folder = index_folder(source)
     in_memory = partial(memory_file, own_memory() // _MEMORY_DIVISOR)
     if folder is None:
         return in_memory()
@@ -56,7 +54,7 @@ def _total_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _folder(source: Any) -> str | None:
+def index_folder(source: Any) -> str | None:
     """The deepest folder of the samples, by up to 1,000 of their paths; None: they have none."""
     path = optional_method(source, "path")
     if path is None:

@@ -16,25 +16,6 @@ from cuaug._runtime.npy import decode_npy, decode_npz
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.images.image_types import tensor_fault
 
-__all__ = [
-    "Classes",
-    "Decoder",
-    "Decoders",
-    "LabelColumns",
-    "decode_field",
-    "decode_integer",
-    "decode_json",
-    "decode_npy",
-    "decode_text",
-    "decoder_for",
-    "encode_text",
-    "labels_at",
-    "parse_label_fields",
-    "to_column",
-    "to_label_sequence",
-]
-
-
 log = logging.getLogger("cuaug")
 
 #: The argument `classes` of sources: class names in label order; "auto", or None to keep labels that are text.
@@ -43,6 +24,9 @@ Classes: TypeAlias = Sequence[str] | Literal["auto"] | None
 INT64 = np.iinfo(np.int64)
 _INTEGERS = (int, np.integer, np.bool_)
 _FLOATS = (float, np.floating)
+
+#: The class names that a source of this process numbered last.
+_last_names: Sequence[str] = ()
 
 Decoder = Callable[[bytes], Any]
 Decoders = Mapping[str, Decoder]
@@ -126,6 +110,8 @@ def to_column(values: Sequence[Any], name: Callable[[int], str], hint: str = "")
         if kinds == number_kinds:
             fault = _number_fault(value, is_floating)
         elif type(value) not in number_kinds:
+            if isinstance(value, str) and not value.strip():
+                raise SourceError(f"{name(i)}: the label is blank: fill it in, or leave the row out{hint}")
             fault = f"{value!r:.100} is not a number, but other values of the column are"
         if fault:
             raise SourceError(f"{name(i)}: {fault}{hint or ': leave the row out, or give the column one type'}")
@@ -148,7 +134,9 @@ def _is_finite_float(value: Any) -> bool:
     return isinstance(value, _FLOATS) and math.isfinite(value)
 
 
-def encode_text(labels: Sequence[Any], classes: Classes) -> tuple[Any, list[str] | None]:
+def encode_text(
+    labels: Sequence[Any], classes: Classes, where: Callable[[int], str] = "labels: entry {}".format
+) -> tuple[Any, list[str] | None]:
     """Turns labels that are class names into class numbers.
 
     Text is class names if its strings repeat: if there are at most two different ones for three samples. Other text,
@@ -157,12 +145,13 @@ def encode_text(labels: Sequence[Any], classes: Classes) -> tuple[Any, list[str]
     Args:
         classes: the class names in label order; "auto": the sorted strings, if the labels are class names; None: text
             stays text.
+        where: names the place of label i, for errors.
 
     Returns:
         (labels, class names): int64 numbers and names; or the labels as they are, and `classes` if given.
 
     Raises:
-        LoaderError: a label is not in `classes`.
+        LoaderError: a class name is blank, or not in `classes`.
     """
     if classes is None:
         return labels, None
@@ -179,11 +168,33 @@ def encode_text(labels: Sequence[Any], classes: Classes) -> tuple[Any, list[str]
             *(len(names), len(values), names[0]),
         )
         return values, None
+    if classes == "auto" and not names[0].strip():
+        raise SourceError(f"{where(values.index(names[0]))}: the label is blank: fill it in, or leave the row out")
+    if classes == "auto":
+        warn_of_other_numbers(names)
     numbers = {name: number for number, name in enumerate(names)}
     if unknown := set(values) - numbers.keys():
         i = next(i for i, value in enumerate(values) if value in unknown)
-        raise ArgumentError(f"labels: entry {i} is {values[i]!r:.100}, which is not in classes, {names!r:.200}")
+        raise ArgumentError(f"{where(i)} is {values[i]!r:.100}, which is not in classes, {names!r:.200}")
     return np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values)), names
+
+
+def warn_of_other_numbers(names: Sequence[str]) -> None:
+    """Warns if a class got another number in the source before, as where a table of validation lacks a class.
+
+    Args:
+        names: class names found in a source's own labels, in label order.
+    """
+    global _last_names
+    before, _last_names = {name: number for number, name in enumerate(_last_names)}, names
+    for number, name in enumerate(names):
+        if (other := before.get(name, number)) != number:
+            log.warning(
+                "the class %.100r has label %d, but %d in the source before, which has other classes: give one of them "
+                "the names of all, such as classes=train.classes",
+                *(name, number, other),
+            )
+            return
 
 
 def decode_field(name: str, data: bytes, decode: Decoder) -> Any:

@@ -13,7 +13,7 @@ from cuaug.errors import ArgumentError, SourceError
 from cuaug.remote.urls import is_url
 from cuaug.sources.coco import Coco
 from cuaug.sources.datasets import FromDataset
-from cuaug.sources.files import Files, is_pattern, split_pairs
+from cuaug.sources.files import Files, images_below, is_pattern, split_pairs
 from cuaug.sources.pascal_voc import PascalVoc
 from cuaug.sources.remote_files import Remote
 from cuaug.sources.shards.hdf5 import Hdf5
@@ -25,9 +25,8 @@ from cuaug.sources.shards.tfrecord import TFRecord
 from cuaug.sources.source import Source
 from cuaug.sources.subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
 from cuaug.sources.tables import Csv, DataFrame, ListFile, is_data_frame
+from cuaug.sources.videos import EXTENSIONS as VIDEO_EXTENSIONS
 from cuaug.sources.yolo import Yolo
-
-__all__ = ["Items", "Loadable", "open_source"]
 
 
 class Items(Protocol):
@@ -114,9 +113,11 @@ def open_source(files: Loadable) -> Source:
     entries = files if isinstance(files, Sequence) else _to_list(files)
     first = next(iter(entries), None)
     if isinstance(first, (str, os.PathLike)):
-        _refuse_packed(os.fspath(first))
+        _refuse_files(os.fspath(first))
+    elif isinstance(first, (tuple, list)) and first and isinstance(first[0], (str, os.PathLike)):
+        _refuse_files(os.fspath(first[0]))
     source = _source_by_extension(os.fspath(first)) if isinstance(first, (str, os.PathLike)) else None
-    return source(entries) if source in (TarShards, TFRecord, Parquet) else Files.from_entries(entries)
+    return source(entries) if source in (TarShards, TFRecord, Parquet) else Files(*split_pairs(entries))
 
 
 def _open_composite(dataset: Any) -> Source:
@@ -136,7 +137,7 @@ def _to_list(entries: Iterable[Any]) -> list[Any]:
 
 
 def _open_path(path: str) -> Source:
-    _refuse_packed(path)
+    _refuse_files(path)
     source = _source_by_extension(path)
     if is_url(path) and source not in (Parquet, TarShards, TFRecord):
         if source is not None:
@@ -161,7 +162,15 @@ def _open_path(path: str) -> Source:
             f"{path!r} is not a directory and has no known extension ({extensions}): give a directory, a list of "
             "paths, or the source that reads it, such as cuaug.sources.TFRecord(...)"
         )
-    return Files.from_directory(path)
+    try:
+        return Files.from_directory(path)
+    except SourceError as error:
+        video = next(iter(images_below(path, extensions=VIDEO_EXTENSIONS)), None) if os.path.isdir(path) else None
+        if video is None:
+            raise
+        raise SourceError(
+            f"{error}; it holds videos, such as {video!r}: cuaug.sources.Videos({path!r}, frames=16) loads clips"
+        ) from error
 
 
 def _source_of_index(folder: str) -> type[Mds] | type[LitData] | None:
@@ -171,7 +180,9 @@ def _source_of_index(folder: str) -> type[Mds] | type[LitData] | None:
     return LitData if {"chunks", "config"} <= keys else Mds if "shards" in keys else None
 
 
-def _refuse_packed(path: str) -> None:
+def _refuse_files(path: str) -> None:
+    if path.lower().endswith(VIDEO_EXTENSIONS) and not os.path.isdir(path):
+        raise ArgumentError(f"files: {path!r} is a video: cuaug.sources.Videos(paths, frames=16) loads clips of videos")
     for extensions, remedy in _UNPACK.items():
         if path.lower().endswith(extensions) and "::" not in path and not os.path.isdir(path):
             raise ArgumentError(f"files: {path!r} is packed, and no source reads it: {remedy}")

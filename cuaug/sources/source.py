@@ -16,30 +16,16 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.migration_hints import SuggestsArguments
 from cuaug.errors import DecodeError
 from cuaug.remote.urls import is_url
-from cuaug.sources.file_bytes import read_bytes
+from cuaug.sources.file_bytes import FilePaths, FileRanges, read_bytes
 from cuaug.sources.labels import LabelColumns
-
-__all__ = [
-    "ReadAhead",
-    "ReprMixin",
-    "Source",
-    "cache_key",
-    "cached_method",
-    "common_folder",
-    "describe_sources",
-    "file_contents",
-    "fingerprint",
-    "label_path_names",
-    "optional_method",
-    "relative_paths",
-]
 
 _SOURCES_SHOWN = 3
 
 
-class ReprMixin:
+class ReprMixin(SuggestsArguments):
     """Prints a source as its class, its number of samples, and the path of its first sample."""
 
     def __repr__(self: Any) -> str:
@@ -238,9 +224,10 @@ class Source(Protocol):
       above `DecodeOptions(max_bytes=)` before reading it.
     - `label(i)`: the label alone. Define it if it costs less than `read(i)`.
     - `path(i) -> str`: name of sample i in error messages.
-    - `file_ranges(indices) -> FileRanges`: where these samples lie in files that are open or in memory, so that native
-      code reads them without Python; see `cuaug.sources.file_bytes.FileRanges`. `read` reads the samples that it
-      leaves out or that native code cannot read, and raises their errors. It reads nothing itself.
+    - `locate(indices) -> FilePaths | FileRanges | None`: where the samples of a batch lie, so that native code reads
+      them without Python: whole files, or ranges of files that are open or in memory; see `cuaug.sources.file_bytes`.
+      `indices` is (N,) int64. It reads nothing itself. `read` reads the samples that it leaves out or that native code
+      cannot read, and raises their errors; None: all.
     - `picture_size(i) -> (height, width)`: size of the image that the label describes, in pixels, as displayed. An
       image of another size is a `DecodeError`. (0, 0): unknown.
     - `label_path_names`: the keys in dict labels whose paths the Loader may open, for masks and further pictures; an
@@ -248,6 +235,7 @@ class Source(Protocol):
     - `start_stream(seed, epoch, indices)`: for a source without samples by index. Each iteration calls it with the
       samples that it will read, in ascending order. See `FromIterable`.
     - `classes`: names of the labels 0, 1, ....
+    - `labels`: all labels, in sample order: their numbers decide the dtype of the labels of all batches.
     - `shard_sizes`: samples in each shard, in sample order, for `ShardSampler`.
     - `read_ahead(batches) -> ReadAhead | None`: called when an iteration begins; `batches` can be iterated over any
       number of times, and gives the indices that each batch will read, as arrays. A slow source requests them in
@@ -290,6 +278,12 @@ def optional_method(source: Source, name: str) -> Any:
     """Returns a source's method, or None if it has no callable of that name."""
     method = getattr(source, name, None)
     return method if callable(method) else None
+
+
+def locate(source: Source, indices: NDArray[np.int64]) -> FilePaths | FileRanges | None:
+    """Where samples lie, as the source's `locate` says; None without that method."""
+    method = optional_method(source, "locate")
+    return None if method is None else method(indices)
 
 
 def label_path_names(source: Any) -> frozenset[str] | None:

@@ -15,7 +15,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sampling.clip_sampler import ClipSampler
-from cuaug.sources.file_bytes import FileRanges, join_ranges
+from cuaug.sources.file_bytes import FilePaths, FileRanges, join_paths, join_ranges
 from cuaug.sources.source import (
     ReadAhead,
     ReprMixin,
@@ -23,10 +23,9 @@ from cuaug.sources.source import (
     cached_method,
     describe_sources,
     fingerprint,
+    locate,
     optional_method,
 )
-
-__all__ = ["ConcatSource", "SubsetSource", "leaf_datasets", "wrapped_datasets"]
 
 
 def wrapped_datasets(dataset: Any) -> Sequence[Any]:
@@ -107,10 +106,6 @@ class _CompositeSource(ReprMixin):
     def read(self, index: int) -> tuple[Any, Any]:
         source, i = self._locate(index)
         return source.read(i)
-
-    @property
-    def gives_paths(self) -> bool:
-        return all(getattr(source, "gives_paths", False) for source in self.sources)
 
     def read_ahead(self, batches: Iterable[NDArray[np.int64]]) -> ReadAhead | None:
         """The read-aheads of all sources, as of `Source`."""
@@ -201,16 +196,9 @@ class SubsetSource(_CompositeSource):
     def _locate(self, index: int) -> tuple[Source, int]:
         return self.sources[0], int(self.indices[index])
 
-    @property
-    def file_ranges(self) -> Any:
-        """As the source's, if it has that."""
-        ranges_of = optional_method(self.sources[0], "file_ranges")
-        return None if ranges_of is None else lambda indices: ranges_of(self.indices[indices])
-
-    def paths_and_labels(self, indices: NDArray[np.int64]) -> tuple[list[str], list[Any]] | None:
-        """As the source's, if it has that."""
-        method = optional_method(self.sources[0], "paths_and_labels")
-        return None if method is None else method(self.indices[indices])
+    def locate(self, indices: NDArray[np.int64]) -> FilePaths | FileRanges | None:
+        """As of the source."""
+        return locate(self.sources[0], self.indices[indices])
 
     def _indices_of(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.indices[indices]
@@ -243,21 +231,17 @@ class ConcatSource(_CompositeSource):
         begin = self._ends[number] - len(self.sources[number])
         return indices[(indices >= begin) & (indices < self._ends[number])] - begin
 
-    @property
-    def file_ranges(self) -> Any:
-        """As the sources', if all have that."""
-        methods = [optional_method(source, "file_ranges") for source in self.sources]
-        return None if None in methods else partial(self._file_ranges, methods)
-
-    def _file_ranges(
-        self, methods: list[Callable[[NDArray[np.int64]], FileRanges]], indices: NDArray[np.int64]
-    ) -> FileRanges:
+    def locate(self, indices: NDArray[np.int64]) -> FilePaths | FileRanges | None:
+        """As of the sources, if all give paths, or all give ranges."""
         numbers = np.searchsorted(np.array(self._ends), indices, side="right")
-        parts: list[tuple[NDArray[np.int64], FileRanges]] = []  # positions in the batch, and their ranges
+        parts: list[Any] = []  # positions in the batch, and where their samples lie
         for number in np.unique(numbers).tolist():
             positions = np.flatnonzero(numbers == number)
-            parts.append((positions, methods[number](self._indices_of(number, indices[positions]))))
-        return join_ranges(len(indices), parts)
+            parts.append((positions, locate(self.sources[number], self._indices_of(number, indices[positions]))))
+        kinds = {type(found) for _, found in parts}
+        if kinds == {FilePaths}:
+            return join_paths(len(indices), parts)
+        return join_ranges(len(indices), parts) if kinds == {FileRanges} else None
 
     @cached_method
     def fingerprint(self) -> str | None:

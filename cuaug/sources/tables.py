@@ -17,10 +17,8 @@ from cuaug._runtime.arguments import integer
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.remote.urls import is_url
 from cuaug.sources.files import EXTENSIONS, Files
-from cuaug.sources.labels import Classes, LabelColumns, encode_text, to_column
+from cuaug.sources.labels import Classes, LabelColumns, encode_text, to_column, warn_of_other_numbers
 from cuaug.sources.text import PathResolver, open_text, parse_number
-
-__all__ = ["Csv", "DataFrame", "ListFile", "is_data_frame"]
 
 
 class ListFile(Files):
@@ -152,9 +150,11 @@ class Csv(Files):
         for column in label_columns:
             values = table.cells(column) if column == class_column else table.convert(column, types.get(column))
             if column == class_column:
-                values, names = encode_text(values, names or sorted(set(values)))
+                if names is None:
+                    warn_of_other_numbers(names := sorted(set(values)))
+                values, names = encode_text(values, names, partial(table.where, column))
             elif is_single and column not in types and class_column is None:
-                values, names = encode_text(values, classes)
+                values, names = encode_text(values, classes, partial(table.where, column))
             if is_single:
                 table.refuse_image_labels(values, resolve)
             elif table.name(column) == "mask":
@@ -274,18 +274,19 @@ class _Table:
         cells = self.cells(column)
         if to_value is None:
             hint = f"; for a column of text: types={{{column!r}: str}}"
-            return to_column(list(map(_parse_cell, cells)), partial(self._where, column), hint)
+            return to_column(list(map(_parse_cell, cells)), partial(self.where, column), hint)
         values = []
         for i, cell in enumerate(cells):
             try:
                 values.append(to_value(cell))
             except ValueError as error:
                 raise SourceError(
-                    f"{self._where(column, i)}: the converter in `types` refuses {cell!r:.100}: {error}"
+                    f"{self.where(column, i)}: the converter in `types` refuses {cell!r:.100}: {error}"
                 ) from error
         return values
 
-    def _where(self, column: Column, row: int) -> str:
+    def where(self, column: Column, row: int) -> str:
+        """Names a cell."""
         return f"{self.path!r} line {self._line_numbers[row]}, column {self.name(column)!r}"
 
 
@@ -349,6 +350,7 @@ class DataFrame(Files):
             super().__init__(paths, LabelColumns(columns), None)
         elif classes == "auto" and hasattr(frame[label], "cat"):
             categories = [str(name) for name in frame[label].cat.categories]
+            warn_of_other_numbers(categories)
             super().__init__(paths, frame[label].cat.codes.to_numpy().astype(np.int64), categories)
         else:
             super().__init__(paths, *encode_text(columns[label], classes))

@@ -11,8 +11,6 @@ from cuaug.errors import SourceError
 from cuaug.remote.urls import is_url
 from cuaug.sources.file_bytes import read_metadata
 
-__all__ = ["PathResolver", "open_text", "parse_number"]
-
 
 def open_text(path: str) -> TextIO:
     """Reads a UTF-8 file, with or without a byte order mark. File names in other encodings survive.
@@ -29,7 +27,7 @@ def parse_number(text: str) -> int | float:
     Raises:
         ValueError: the text is neither, or a number too large.
     """
-    if "_" in text:  # Python accepts 1_000; list files do not mean it as a number
+    if "_" in text or len(text) > 1000:  # Python accepts 1_000; list files do not mean it as a number
         raise ValueError(text)
     try:
         value = int(text)
@@ -59,6 +57,7 @@ class PathResolver:
         self, file: str, root: str | os.PathLike[str] | None, *, allow_outside: bool = False, argument: str = "root"
     ) -> None:
         self._file, self._allow_outside, self._argument = file, allow_outside, argument
+        self._is_checked = False
         self._root = os.path.join(os.path.dirname(file) if root is None else os.fspath(root), "")
         self._absolute_root = "" if is_url(self._root) else os.path.join(os.path.abspath(self._root), "")
 
@@ -69,12 +68,23 @@ class PathResolver:
             LoaderError: the path leads out of the folder.
         """
         joined = self.join(path)
+        if not self._is_checked:
+            self._check_root(path, joined)
         if not self._allow_outside and (path.startswith("/") or ".." in path) and self._leads_out(path, joined):
             raise SourceError(
                 f"{self._file!r}: the path {path!r:.200} leads out of {self._root or './'!r}: give {self._argument}=, "
                 f"such as {self._argument}='/' for absolute paths, or allow_outside=True if you trust the file"
             )
         return joined
+
+    def _check_root(self, path: str, joined: str) -> None:
+        """Refuses a first path that the working folder has, and the folder of the list has not."""
+        self._is_checked = True
+        if joined != path and not is_url(joined) and not os.path.lexists(joined) and os.path.isfile(path):
+            raise SourceError(
+                f"{self._file!r}: {self._root!r} has no {path!r:.200}, but the working folder has it: give "
+                f"{self._argument}='.'"
+            )
 
     def join(self, path: str) -> str:
         """The path below the folder, unchecked."""

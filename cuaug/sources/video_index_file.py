@@ -10,11 +10,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.codec.video.video_index import VideoIndex, scan_video
+from cuaug.codec.video.video_index import MAX_DELAY, VideoIndex, scan_video
 from cuaug.errors import DecodeError, SourceError
 from cuaug.sources.shards.shard_index import Index, IndexFormat, load_indexes
-
-__all__ = ["open_index"]
 
 _INDEXES_IN_MEMORY = 4096
 
@@ -27,11 +25,13 @@ def open_index(path: str) -> VideoIndex:
         OSError: the file cannot be read.
     """
     status = os.stat(path)
-    return _open_index(path, status.st_size, status.st_mtime_ns)
+    # A file that replaces another one may have its size and its modification time.
+    version = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return _open_index(path, version)
 
 
 @functools.lru_cache(_INDEXES_IN_MEMORY)
-def _open_index(path: str, size: int, mtime_ns: int) -> VideoIndex:
+def _open_index(path: str, version: tuple[int, ...]) -> VideoIndex:
     try:
         (index,) = load_indexes(_FORMAT, [path])
     except SourceError as error:
@@ -47,6 +47,8 @@ def _open_index(path: str, size: int, mtime_ns: int) -> VideoIndex:
         notes["size"][1],
         notes["orientation"],
         notes["codec"],
+        notes["one_per_packet"],
+        notes["delay"],
     )
 
 
@@ -57,6 +59,8 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         "size": [index.stored_height, index.stored_width],
         "orientation": index.orientation,
         "codec": index.codec,
+        "one_per_packet": index.one_per_packet,
+        "delay": index.delay,
     }
     return notes, {"pts": index.pts, "keys": index.keys}
 
@@ -72,6 +76,10 @@ def _check(index: Index) -> None:
         raise ValueError("its size or time base is not positive")
     if notes["orientation"] not in range(1, 9) or type(notes["codec"]) is not str:
         raise ValueError("its orientation or codec is unknown")
+    if type(notes["one_per_packet"]) is not bool or type(notes["delay"]) is not int:
+        raise ValueError("its notes on packets have other types")
+    if not 0 <= notes["delay"] <= MAX_DELAY:
+        raise ValueError("its delay is out of bounds")
 
 
-_FORMAT = IndexFormat("video", _scan, {"pts": "<i8", "keys": "<i8"}, _check, is_hidden=True)
+_FORMAT = IndexFormat("video frames", _scan, {"pts": "<i8", "keys": "<i8"}, _check, is_hidden=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.arguments import integer
 from cuaug._runtime.extras import require_module
+from cuaug._runtime.threads import map_in_threads
 from cuaug.errors import ArgumentError, DecodeError, SourceError
 from cuaug.sampling.clip_sampler import ClipSampler
 from cuaug.sources.files import Files
@@ -19,10 +19,11 @@ from cuaug.sources.labels import Classes
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources.text import PathResolver, open_text, parse_number
 
-__all__ = ["EXTENSIONS", "ClipRequest", "Videos", "frame_range"]
-
 #: File extensions of videos in a directory.
-EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".mts", ".flv", ".wmv", ".3gp")
+EXTENSIONS = (
+    *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".qt", ".m4v", ".mpg", ".mpeg", ".mpe", ".m1v", ".m2v", ".vob", ".divx"),
+    *(".ts", ".mts", ".m2ts", ".m2t", ".flv", ".f4v", ".wmv", ".asf", ".3gp", ".3g2", ".ogv", ".mxf", ".dv"),
+)
 
 # A place in a video: a frame number, or a float in seconds.
 Place = int | float | None
@@ -75,7 +76,7 @@ class Videos(ReprMixin):
         loader = cuaug.Loader(source, transforms, batch_size=8, shuffle=True, layout="NCTHW")
 
     The samples of a `Loader` are clips: `images` is (N, T, C, H, W), or (N, C, T, H, W) with layout="NCTHW", and
-    `batch.clips` names their frames. Reading needs `pip install "cuaug[video]"`.
+    `batch.clips` names their frames. Reading needs `pip install ".[video]"`.
 
     Args:
         videos: a folder with one subfolder per class, or with videos alone; a list file, "path label" or
@@ -143,8 +144,7 @@ class Videos(ReprMixin):
             first, end = frame_range(seconds, *self._ranges[video])
             return sampler.count(seconds, first, end)
 
-        with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="cuaug-index") as pool:
-            return np.array(list(pool.map(count, range(len(self.paths)))), dtype=np.int64)
+        return np.array(map_in_threads(count, range(len(self.paths)), os.cpu_count() or 1), dtype=np.int64)
 
     @property
     def labels(self) -> list[Any]:

@@ -14,8 +14,6 @@ from cuaug.plan import CompiledPlan, Plan
 from cuaug.targets.names import TargetFormat, is_instance_name, row_count
 from cuaug.targets.targets import Mover, Targets
 
-__all__ = ["ClipTargets"]
-
 _MOVING = frozenset({"boxes", "masks", "mask", "keypoints"})
 
 

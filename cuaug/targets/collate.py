@@ -14,8 +14,6 @@ from cuaug.errors import DecodeError, LoaderError, SourceError
 from cuaug.images.image_types import tensor_fault
 from cuaug.targets import holds_targets
 
-__all__ = ["LabelDtypes", "check_label", "collate", "empty_labels", "to_tensors"]
-
 # Types of which `collate` merges all values.
 _PLAIN_TYPES = {bool, float, str, np.bool_, np.int32, np.int64, np.float32, np.float64}
 

@@ -13,8 +13,6 @@ from cuaug.targets.fields import Boxes
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import container_format, is_mapping, items_of, rebuild_container
 
-__all__ = ["TargetConversion", "map_types"]
-
 
 class TargetConversion(NamedTuple):
     """The form of targets at the end of a chain.

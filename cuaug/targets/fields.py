@@ -18,17 +18,6 @@ from cuaug.codec import mask_array
 from cuaug.errors import TransformError
 from cuaug.images.image_types import tv_target_kind
 
-__all__ = [
-    "Boxes",
-    "Field",
-    "Keypoints",
-    "Masks",
-    "UserArray",
-    "from_corners",
-    "to_corners",
-    "with_dtype",
-]
-
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
 
@@ -161,6 +150,8 @@ class Boxes(Field):
         super().__init__(value, name, f"(K, 4) finite numbers, {format}")
         self.format = format
         self._reshape_empty((0, 4))
+        if self.array.ndim == 2 and self.array.shape[1] > 4:
+            raise self._error(f"of shape {self.array.shape}: give further columns names of their own, such as 'labels'")
         self._require_shape(self.array.ndim == 2 and self.array.shape[1] == 4)
         self.count = len(self.array)
 

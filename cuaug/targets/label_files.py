@@ -11,8 +11,6 @@ from cuaug.errors import TransformError
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import is_mapping, items_of, rebuild_container
 
-__all__ = ["KeyPath", "is_file", "is_pil", "put_pictures", "read_masks", "take_pictures"]
-
 #: The keys that lead to a picture: (..., "images", name).
 KeyPath = tuple[Any, ...]
 

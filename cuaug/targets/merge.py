@@ -16,8 +16,6 @@ from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, UserArray
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import Group
 
-__all__ = ["ParsedTarget", "Placement", "any_along", "merge_mixed", "merge_mosaic", "merge_pasted", "parse_targets"]
-
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 Keep = Bools | None

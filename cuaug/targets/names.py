@@ -17,18 +17,6 @@ import torch
 
 from cuaug.errors import TransformError
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "RAW_ANNOTATIONS",
-    "TargetFormat",
-    "TargetNameError",
-    "ambiguous_rows",
-    "is_instance_field",
-    "is_instance_name",
-    "row_count",
-    "unknown_geometry",
-]
-
 Size = tuple[int, int]  # (height, width)
 
 #: Endings of names of image files.

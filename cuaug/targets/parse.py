@@ -30,18 +30,6 @@ from cuaug.targets.names import (
     unknown_geometry,
 )
 
-__all__ = [
-    "Group",
-    "container_format",
-    "holds_targets",
-    "is_mapping",
-    "items_of",
-    "moves_with_image",
-    "rebuild_container",
-    "type_may_be_image",
-    "type_may_hold_targets",
-]
-
 Keep = NDArray[np.bool_] | None
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})

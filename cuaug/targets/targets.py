@@ -20,8 +20,6 @@ from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, t
 from cuaug.targets.names import TargetFormat, TargetNameError
 from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
 
-__all__ = ["MaskExecutor", "Mover", "Targets"]
-
 
 class MaskExecutor:
     """Moves masks as a compiled plan moves their images. Thread-safe."""

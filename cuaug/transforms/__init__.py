@@ -23,6 +23,7 @@ auto.py          automatic augmentation: torchvision's, AugMix, timm's
 policies.py      operations of automatic augmentation, their magnitude ranges, and the learned policies
 mixes.py         transforms of several samples
 detection.py     transforms of boxes and keypoints
+packing.py       images of any size in one tensor: patches, and padding to the largest
 views.py         several views of an image; frames of clips
 inputs.py        the arguments of a call
 pictures.py      further pictures of the samples of a call: the chain runs again for each
@@ -32,7 +33,7 @@ order.py         finds transforms whose order does harm, when a chain is made
 
 from typing import TYPE_CHECKING, Any
 
-from cuaug._runtime.migration_hints import TRANSFORMS, missing_name
+from cuaug._runtime.migration_hints import RENAMED_TRANSFORMS, missing_name
 from cuaug.transforms.auto import (
     AugMix,
     AutoAugment,
@@ -97,6 +98,7 @@ from cuaug.transforms.geometry import (
     Rot90,
 )
 from cuaug.transforms.mixes import CopyPaste, CutMix, MixUp, Mosaic
+from cuaug.transforms.packing import PadToLargest, Patches
 from cuaug.transforms.parameters import InterpolationMode
 from cuaug.transforms.random_color import (
     PlanckianJitter,
@@ -108,7 +110,14 @@ from cuaug.transforms.random_color import (
     RandomSaturation,
     RGBShift,
 )
-from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, ScaleJitter
+from cuaug.transforms.sizes import (
+    RandomResize,
+    RandomShortestSize,
+    Resize,
+    ResizeToCover,
+    ResizeToMultiple,
+    ScaleJitter,
+)
 from cuaug.transforms.views import FiveCrop, MultiView, PerFrame, TenCrop, UniformTemporalSubsample
 from cuaug.transforms.warps import ElasticTransform, GridDistortion, RandomAffine, RandomPerspective, RandomRotation
 
@@ -152,6 +161,8 @@ __all__ = [
     "Normalize",
     "PILToTensor",
     "Pad",
+    "PadToLargest",
+    "Patches",
     "PerFrame",
     "PlanckianJitter",
     "RGBShift",
@@ -190,6 +201,8 @@ __all__ = [
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
+    "ResizeToCover",
+    "ResizeToMultiple",
     "Rot90",
     "SaltAndPepper",
     "SanitizeBoundingBoxes",
@@ -210,4 +223,4 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        raise missing_name(__name__, name, TRANSFORMS)
+        raise missing_name(__name__, name, RENAMED_TRANSFORMS)

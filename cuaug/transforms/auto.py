@@ -41,16 +41,6 @@ from cuaug.transforms.policies import (
     sub_policies,
 )
 
-__all__ = [
-    "AugMix",
-    "AutoAugment",
-    "AutoAugmentPolicy",
-    "PolicyTransform",
-    "RandAugment",
-    "TimmRandAugment",
-    "TrivialAugmentWide",
-]
-
 Sizes = NDArray[np.int64]
 Array = NDArray[np.float64]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cuaug._runtime.migration_hints import foreign_transform, shared_draw
+from cuaug._runtime.migration_hints import SuggestsArguments, foreign_transform, shared_draw
 from cuaug.errors import ChainWarning, TransformError, warn_caller
 from cuaug.images.image_types import is_image_type
 from cuaug.plan import Plan, Trace, Where
@@ -25,13 +25,12 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.targets.convert import map_types
 from cuaug.transforms import parameters
 
-__all__ = ["BatchFunction", "BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
-
 #: A function of a batch of images (N, C, H, W), which chains run as `Lambda` does.
 BatchFunction = Callable[[Tensor], Tensor]
+Target = TypeVar("Target")
 
 
-class Transform:
+class Transform(SuggestsArguments):
     """Base class of all transforms.
 
     A subclass stores each argument of `__init__` as an attribute of the same name. `repr` and pickling use them.
@@ -41,7 +40,7 @@ class Transform:
     #: Output images per input image.
     views: int = 1
     #: The chain class, `Compose`. It registers itself, because it derives from this class.
-    _chain: ClassVar[Callable[..., Any]]
+    _chain: ClassVar[type[Any]]
 
     def make_params(self, rng: SampleRNG, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
         """Draw the parameters of N samples.
@@ -93,9 +92,17 @@ class Transform:
                 is_float, normalized = transform.range_after(is_float, normalized)
         return is_float, normalized
 
+    # Views of several sizes make a tuple of tensors; programs with them cast it.
+    @overload
+    def __call__(self, image: Tensor, /) -> Tensor: ...
+    @overload
+    def __call__(self, image: Tensor, target: Target, /) -> tuple[Tensor, Target]: ...
+    @overload
+    def __call__(self, image: Any, *target: Any) -> Any: ...
     def __call__(self, image: Any, *target: Any) -> Any:
         """Transform an image or a batch, and its targets if there are any; see `Compose`."""
-        return Transform._chain([self])(image, *target)
+        chain = self if isinstance(self, Transform._chain) else Transform._chain([self])
+        return chain._run((image, *target))[0]
 
     def __repr__(self) -> str:
         shown = []
@@ -297,7 +304,10 @@ def _wrapped(transform: Any) -> Lambda:
         if (hint := foreign_transform(part)) is not None:
             raise TransformError(f"transforms: {hint}")
     if not callable(transform):
+        is_label = np.isscalar(transform) or isinstance(transform, Tensor)
+        hint = "; labels go with their paths: Loader(list(zip(paths, labels)))" if is_label else ""
         raise TransformError(
-            f"transforms must hold cuaug transforms, nn.Modules or functions of a batch of images, not {transform!r}"
+            "transforms must hold cuaug transforms, nn.Modules or functions of a batch of images, "
+            f"not {transform!r}{hint}"
         )
     return Lambda(transform)

@@ -15,24 +15,6 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
-__all__ = [
-    "CLAHE",
-    "LUT",
-    "ColorJitter",
-    "ConvertColor",
-    "Grayscale",
-    "RandomAutocontrast",
-    "RandomEqualize",
-    "RandomGamma",
-    "RandomGrayscale",
-    "RandomInvert",
-    "RandomPosterize",
-    "RandomSolarize",
-    "check_rgb",
-    "factor_bounds",
-    "jitter_operations",
-]
-
 #: The adjustments of `ColorJitter`, by argument name.
 JITTERS = {
     "brightness": operations.brightness,
@@ -148,7 +130,7 @@ class LUT(Transform):
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        self.table = parameters.look_up_table("table", table)
+        self.table = parameters.look_up_table(table)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.lut(self.table, where)

@@ -5,16 +5,21 @@ A chain runs in segments. Transforms in a row become one plan; each `BatchTransf
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
 import operator
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import ChainWarning, TransformError
+from cuaug.images.image_types import is_clip
 from cuaug.images.interop import disable_compile
 from cuaug.plan import BOX_FORMATS, Plan, Replay, Trace
 from cuaug.plan.trace import is_recorded_step
@@ -27,8 +32,7 @@ from cuaug.transforms.detection import SanitizeKeyPoints
 from cuaug.transforms.dtype import ConvertBoundingBoxFormat, Normalize, ToPureTensor, as_pure
 from cuaug.transforms.inputs import Inputs
 from cuaug.transforms.order import warn_about_order
-
-__all__ = ["Compose", "normalization_of"]
+from cuaug.transforms.packing import PackingTransform
 
 #: Settings of a chain that say how targets are read. Tuples of names add up over inner chains.
 _TARGET_DEFAULTS: dict[str, Any] = {
@@ -39,6 +43,14 @@ _TARGET_DEFAULTS: dict[str, Any] = {
     "pass_through": (),
     "instance_fields": (),
 }
+
+
+#: Sizes whose chains are kept.
+_MAX_SIZES = 1024
+_SIZES_PER_PLAN = 1 << 15
+_PROBES = 1024
+
+TransformT = TypeVar("TransformT", bound=Transform)
 
 
 class Compose(Transform):
@@ -74,6 +86,10 @@ class Compose(Transform):
         masks: names in targets that move as "mask", if (H, W), or "masks", if (K, H, W): `masks=("depth",)`.
         pass_through: names in targets that stay in place, whatever they hold.
         instance_fields: names in targets with one row per box, besides "labels" and other common ones.
+        pillow: 12 or 13: resizes of uint8 images give the pixels of this version of Pillow, bit for bit, and
+            `Normalize` the floats of torchvision's `ToTensor` and `Normalize`; True is 13. Version 13 sums columns
+            first where an image shrinks mostly in height; all others get the same pixels from both. None: resizes are
+            computed in floats and not rounded.
 
     A name is a key of a dict at any depth, or the keys of nested dicts joined by dots. The settings of targets apply to
     the whole chain, including chains inside it.
@@ -84,7 +100,8 @@ class Compose(Transform):
 
     Raises:
         TransformError: the type, shape or size of an argument is not supported, or a target has a name that does not
-            say whether it moves with its image.
+            say whether it moves with its image; or, with `pillow`, a resize meets floats, uint16 images, or other
+            channels than RGB and gray, or has `antialias=False`.
     """
 
     _checks_order = True
@@ -102,6 +119,7 @@ class Compose(Transform):
         masks: Sequence[str] = (),
         pass_through: Sequence[str] = (),
         instance_fields: Sequence[str] = (),
+        pillow: Literal[12, 13, True] | None = None,
     ) -> None:
         self.transforms = check_transforms(transforms)
         self.generator = generator
@@ -113,13 +131,15 @@ class Compose(Transform):
         self.masks = parameters.names("masks", masks)
         self.pass_through = parameters.names("pass_through", pass_through)
         self.instance_fields = parameters.names("instance_fields", instance_fields)
+        self.pillow = parameters.pillow(pillow)
         if len(self._structure().nested) > 1 and self._checks_order:
             warn_about_order(self.transforms)
 
     def _structure(self) -> _Structure:
         """The chain's properties, computed again after `transforms`, here or inside, was edited."""
-        nested, cached = _flatten(self.transforms), self._cached
-        if cached is None or len(nested) != len(cached.nested) or not all(map(operator.is_, nested, cached.nested)):
+        cached = self._cached
+        if cached is None or any((*holder.transforms,) != held for holder, held in cached.holders):
+            nested = _flatten(self.transforms)
             checked = check_transforms(self.transforms)
             if any(map(operator.is_not, checked, self.transforms)):  # a callable became a Lambda
                 self.transforms = checked
@@ -134,8 +154,25 @@ class Compose(Transform):
             conversion = TargetConversion(
                 formats[-1] if formats else None, any(isinstance(item, ToPureTensor) for item in nested)
             )
+            packing = _packing_of(nested, math.prod(views))
             has_until_epoch = any(getattr(item, "until_epoch", None) is not None for item in nested)
-            cached = self._cached = _Structure(nested, math.prod(views), target_format, conversion, has_until_epoch, [])
+            versions = [chain.pillow for chain in chains if chain.pillow is not None]
+            pillow = _one_setting("pillow", versions, None, "a chain and its inner chains")
+            holders = [(item, (*item.transforms,)) for item in (self, *nested) if _holds_transforms(item)]
+            has_bucket = any(_has_bucket(item) for item in nested)
+            cached = self._cached = _Structure(
+                nested,
+                holders,
+                math.prod(views),
+                target_format,
+                conversion,
+                has_until_epoch,
+                pillow,
+                packing,
+                has_bucket,
+                [],
+                {},
+            )
         return cached
 
     @property
@@ -154,18 +191,43 @@ class Compose(Transform):
     def _split(self) -> list[Compose | BatchTransform]:
         segments: list[Compose | BatchTransform] = []
         planned: list[Transform] = []
+        segment = functools.partial(_Segment, pillow=self._structure().pillow)
         for transform in _inline_chains(self.transforms):
             if (batch_transform := transform.as_batch_transform()) is not None:
-                segments += [_Segment(planned), batch_transform] if planned or not segments else [batch_transform]
+                segments += [segment(planned), batch_transform] if planned or not segments else [batch_transform]
                 planned = []
             else:
                 planned.append(transform)
-        return segments + [_Segment(planned)] if planned or not segments else segments
+        return segments + [segment(planned)] if planned or not segments else segments
+
+    def at_size(self, size: tuple[int, int] | None) -> Compose:
+        """The chain with this size, (height, width), in place of `cuaug.BUCKET`."""
+        structure = self._structure()
+        if not structure.has_bucket:
+            return self
+        if size is None:
+            raise TransformError(parameters.NO_BUCKET)
+        chain = structure.at_sizes.get(size)
+        if chain is None:
+            if len(structure.at_sizes) >= _MAX_SIZES:
+                structure.at_sizes.clear()
+            structure.at_sizes[size] = chain = _at_size(self, size)  # another thread may do the same
+        return chain
 
     @property
     def partners(self) -> int:
         """Samples that the batch transforms read beyond a batch."""
         return sum(segment.partners for segment in self.segments if isinstance(segment, BatchTransform))
+
+    @property
+    def resizes_as_pillow(self) -> bool:
+        """Whether the chain, or one inside it, has `pillow`."""
+        return self._structure().pillow is not None
+
+    @property
+    def packing(self) -> PackingTransform | None:
+        """The transform at the end that makes one tensor of images of any size; None: there is none."""
+        return self._structure().packing
 
     @property
     def target_format(self) -> dict[str, Any]:
@@ -180,11 +242,44 @@ class Compose(Transform):
         return [conversion.convert(target, target_format) for target in targets]
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        plan.pillow = plan.pillow or self._structure().pillow
         for transform in self.transforms:
             transform.plan(plan, rng, where)
 
-    def __call__(self, image: Any, *target: Any) -> Any:
-        return self._run((image, *target))[0]
+    def count_patches(self, sizes: ArrayLike) -> NDArray[np.int64]:
+        """The number of patches that `Patches` makes of images of these sizes: the tokens for `TokenBudgetSampler`.
+
+        Args:
+            sizes: (N, 2) heights and widths in pixels, as `cuaug.sources.sizes` gives them.
+
+        Returns:
+            (N,) the patches of each image; 0 for (0, 0), an image that cannot be read.
+
+        Raises:
+            TransformError: the chain does not end with `Patches`, does not fit an image, or draws the sizes at random.
+        """
+        if self.packing is None or not self.packing.format.patch:
+            raise TransformError("count_patches is for a chain that ends with Patches")
+        given = np.asarray(sizes)
+        if given.ndim != 2 or given.shape[1] != 2 or given.dtype.kind not in "iu":
+            raise TransformError(f"sizes must be integers of shape (N, 2), heights and widths, not {sizes!r:.100}")
+        counts = np.zeros(len(given), dtype=np.int64)
+        known = np.flatnonzero(given.min(axis=1, initial=1))
+        for start in range(0, len(known), _SIZES_PER_PLAN):
+            rows = known[start : start + _SIZES_PER_PLAN]
+            # Few images come many times: two draws of one could be equal by chance.
+            probes = np.resize(given[rows], (max(len(rows), _PROBES), 2))
+            first, second = (self._planned_sizes(probes, seed) for seed in range(2))
+            if (first != second).any():
+                raise TransformError("count_patches: the chain draws sizes at random: their patches differ each time")
+            counts[rows] = self.packing.format.grids(first[:, : len(rows)], 1).prod(axis=1)
+        return counts
+
+    def _planned_sizes(self, sizes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        """(2, n) heights and widths of what the chain makes of images of (n, 2) pixels."""
+        plan = Plan(sizes[:, 0], sizes[:, 1])
+        self.plan(plan, SampleRNG(seed, 0, np.arange(len(sizes))))
+        return np.stack(plan.sizes)
 
     def trace(self, image: Any, *target: Any) -> tuple[Any, list[Any]]:
         """Transform an image or batch, and return the parameters too.
@@ -241,6 +336,8 @@ class Compose(Transform):
                 raise TransformError(
                     f"{segment!r} mixes the images of a batch: use it in a Loader or call it on (N, C, H, W)"
                 )
+        if self.packing is not None and is_clip(inputs.image):
+            raise TransformError(f"image: {self.packing!r} takes clips in a Loader, not in a call")
         trace = make_trace(inputs)
         if not trace.replays and self._structure().has_until_epoch:
             warnings.warn(
@@ -270,20 +367,15 @@ class Compose(Transform):
         self.__dict__.update(state)
 
     def _settings(self) -> dict[str, Any]:
-        """The settings of targets that are not the default."""
+        """The settings that are not the default."""
         settings = self.target_format.items()
-        return {name: value for name, value in settings if value != _TARGET_DEFAULTS.get(name, value)}
+        shown = {name: value for name, value in settings if value != _TARGET_DEFAULTS.get(name, value)}
+        return shown | ({} if (pillow := self._structure().pillow) is None else {"pillow": pillow})
 
     def __repr__(self) -> str:
         inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
         shown = "".join(f", {name}={value!r}" for name, value in self._settings().items())
         return f"Compose([\n{inner},\n]{shown})" if self.transforms else f"Compose([]{shown})"
-
-    def _repr_html_(self) -> str:
-        """A notebook's view: a table of the transforms in order."""
-        from cuaug.drawing import to_table  # imports PIL
-
-        return to_table({**dict(enumerate(self.transforms, 1)), **self._settings()})
 
 
 class _Segment(Compose):
@@ -308,14 +400,24 @@ def _replay(params: Sequence[Any], inputs: Inputs) -> Trace:
 
 
 class _Structure(NamedTuple):
-    """Properties of a chain. `segments` is filled on first use."""
+    """Properties of a chain. `segments` and `at_sizes` are filled on first use.
+
+    Attributes:
+        nested: all transforms at any depth.
+        holders: the chain and those of `nested` that hold transforms, and what each held.
+    """
 
     nested: list[Any]
+    holders: list[tuple[Any, tuple[Any, ...]]]
     views: int
     target_format: dict[str, Any]
     conversion: TargetConversion
     has_until_epoch: bool
+    pillow: Literal[12, 13] | None
+    packing: PackingTransform | None
+    has_bucket: bool
     segments: list[Compose | BatchTransform]
+    at_sizes: dict[tuple[int, int], Compose]
 
 
 def _flatten(transforms: Iterable[Any]) -> list[Any]:
@@ -323,9 +425,44 @@ def _flatten(transforms: Iterable[Any]) -> list[Any]:
     nested: list[Any] = []
     for transform in transforms:
         nested.append(transform)
-        if isinstance(inner := getattr(transform, "transforms", None), (list, tuple)):
-            nested += _flatten(inner)
+        if _holds_transforms(transform):
+            nested += _flatten(transform.transforms)
     return nested
+
+
+def _packing_of(nested: Sequence[Any], views: int) -> PackingTransform | None:
+    """The packing transform among these; it has to be the last one."""
+    found = [item for item in nested if isinstance(item, PackingTransform)]
+    if not found:
+        return None
+    if found[0] is not nested[-1] or len(found) > 1:
+        raise TransformError(f"{found[0]!r} must be the last transform of the chain")
+    if views > 1:
+        raise TransformError(f"{found[0]!r} takes one image of each sample, not several views")
+    for item in nested:
+        if isinstance(item, BatchTransform):
+            raise TransformError(f"{found[0]!r} cannot follow {item!r:.200}, which makes batches of one size")
+    return found[0]
+
+
+def _holds_transforms(transform: Any) -> bool:
+    return isinstance(getattr(transform, "transforms", None), (list, tuple))
+
+
+def _has_bucket(transform: Any) -> bool:
+    return any(value is parameters.BUCKET for value in getattr(transform, "__dict__", {}).values())
+
+
+def _at_size(transform: TransformT, size: tuple[int, int]) -> TransformT:
+    """A copy of a transform and those it holds with `size` in place of `BUCKET`; others are shared."""
+    inner = getattr(transform, "transforms", None)
+    if not any(map(_has_bucket, _flatten([transform]))):
+        return transform
+    new = copy.copy(transform)
+    vars(new).update({name: size for name, value in vars(transform).items() if value is parameters.BUCKET})
+    if isinstance(inner, (list, tuple)):
+        vars(new)["transforms"] = [_at_size(item, size) for item in inner]
+    return new
 
 
 def _checked_fill(mask_fill: Any) -> float | dict[str, float]:

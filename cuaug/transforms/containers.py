@@ -22,8 +22,6 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
 from cuaug.transforms.base import BatchTransform, Lambda, Transform, Where, check_transforms
 
-__all__ = ["RandomApply", "RandomChoice", "RandomOrder", "SomeOf", "refuse_batch_transforms"]
-
 
 def refuse_batch_transforms(container: Transform, transforms: Iterable[Any]) -> None:
     """Raise a TransformError if a batch transform is among the transforms, at any depth."""

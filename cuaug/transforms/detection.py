@@ -15,8 +15,6 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
 from cuaug.transforms.base import Transform, Where
 
-__all__ = ["ClampKeyPoints", "RandomIoUCrop", "SanitizeBoundingBoxes", "SanitizeKeyPoints"]
-
 
 class SanitizeBoundingBoxes(Transform):
     """Drop boxes that are too small at this point of the chain.

@@ -19,19 +19,6 @@ from cuaug.transforms import parameters
 from cuaug.transforms.base import Transform, Where
 from cuaug.transforms.parameters import by_kind
 
-__all__ = [
-    "RGB",
-    "ClampBoundingBoxes",
-    "ConvertBoundingBoxFormat",
-    "Identity",
-    "Normalize",
-    "PILToTensor",
-    "ToDtype",
-    "ToImage",
-    "ToPureTensor",
-    "as_pure",
-]
-
 
 class ToDtype(Transform):
     """Convert the images to a dtype, optionally scaling the values.
@@ -89,7 +76,8 @@ class ToDtype(Transform):
 class Normalize(Transform):
     """Normalize each channel: (v - mean) / std.
 
-    uint8 images are scaled to [0, 1] first.
+    uint8 images are scaled to [0, 1] first. With `pillow` of the chain, the result has every bit of
+    torchvision's `ToTensor` and `Normalize`; see `Compose`.
 
     Args:
         mean, std: a number, or one per channel, for values in [0, 1]. Divide a mean in levels, such as 123.7, by 255,

@@ -15,8 +15,6 @@ from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Where
 from cuaug.transforms.filters import keep_gray
 
-__all__ = ["CoarseDropout", "GridMask", "RandomErasing", "RandomMask"]
-
 
 class RandomErasing(RandomTransform):
     """Erase a random rectangle with probability `p` (Zhong et al. 2017).

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -25,17 +26,6 @@ from cuaug.targets.targets import Mover
 from cuaug.transforms.base import BatchTransform, Transform, Where
 from cuaug.transforms.pictures import Pictures, refuse_pictures
 
-__all__ = [
-    "apply",
-    "draw_seed",
-    "explain",
-    "run_chain",
-    "run_plan",
-    "run_segments",
-    "typed_segment",
-    "warn_beyond_white",
-]
-
 #: A tensor, an array or a PIL image: a function returns the kind that it takes.
 ImageT = TypeVar("ImageT")
 
@@ -53,19 +43,26 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
     return int(seed), 0 if worker is None else worker.seed
 
 
-def warn_beyond_white(images: Any) -> None:
+def warn_beyond_white(images: Any, made_by: Transform | None = None) -> None:
     """Warn the caller of float images, an array or tensor (N, H, W, C), that are not in [0, 1].
+
+    Those that a user's function made are warned of at its definition: a Loader's threads have no caller.
 
     It reads every 8th row and column, up to twice white: a bicubic resize may overshoot. Images on a GPU are not read:
     that would wait for it.
     """
     if getattr(images, "is_cuda", False) or not float(images[:, ::8, ::8].max()) > 2:
         return
-    warn_caller(
-        "image: it has float values beyond 1, such as levels up to 255, but color operations and Normalize take floats "
-        "in [0, 1]: divide it by 255, or pass uint8",
-        ChainWarning,
+    owner = "it has" if made_by is None else f"{made_by!r:.200} returns"
+    message = (
+        f"image: {owner} float values beyond 1, such as levels up to 255, but color operations and Normalize take "
+        "floats in [0, 1]: divide it by 255, or pass uint8"
     )
+    code = getattr(getattr(made_by, "function", None), "__code__", None)
+    if code is None:
+        warn_caller(message, ChainWarning)
+    else:
+        warnings.warn_explicit(message, ChainWarning, code.co_filename, code.co_firstlineno)
 
 
 @disable_compile
@@ -94,12 +91,14 @@ def run_plan(
     trace: Trace | None = None,
     target_type: Type | None = None,
     normalized: bool = False,
+    made_by: Transform | None = None,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
     """Plans and runs the operations of `write`, and moves the targets.
 
     Args:
         target_type: type of the result; None for the type of the plan, else of the input.
         normalized: float input is not in [0, 1].
+        made_by: the batch transform that made the images.
 
     Returns:
         (N, C, H, W), or (N, views, C, H, W) for several views, in the memory layout of `inputs`; one stack per size of
@@ -130,7 +129,7 @@ def run_plan(
 
     plan = make_plan(0)
     if plan.needs_unit_range and not inputs.is_uint16:
-        warn_beyond_white(inputs.images)
+        warn_beyond_white(inputs.images, made_by)
     keeps_dtype = plan.target_type is None and target_type is None and not (inputs.is_uint16 and plan.normalized)
     target_type = plan.result_type() if target_type is None else target_type
     layout = inputs.layout if target_type == Type.UINT8 else inputs.float_layout
@@ -138,7 +137,6 @@ def run_plan(
     compiled = add_groups(
         plan.compile(target_type, layout), plan.channels, lambda group: make_plan(group).compile(target_type, layout)
     )
-    compiled = devices.fuse_luts(compiled)
     if moving is not None:
         moving.refuse_unnamed(plan, compiled)
 
@@ -146,14 +144,20 @@ def run_plan(
     if devices.first_size_mismatch(sizes, views) is not None:
         examples = sorted(set(map(tuple, sizes.T.tolist())))[:4]
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {examples}")
+    is_cut = compiled.packing is not None and compiled.packing.patch > 0
     stacks = devices.OutputStacks.from_sizes(sizes, views, plan.channels, layout)
+    if is_cut and compiled.packing is not None:
+        stacks = devices.PackedOutput.of(compiled.packing, sizes, 1, plan.channels, layout)
     outputs = [empty(shape, dtype_of(compiled.target_type), inputs.images.device) for shape in stacks.shapes]
     devices.run(compiled, inputs.groups, outputs, stacks)
     if keeps_dtype and inputs.is_uint16:
         outputs = [to_uint16(stack) for stack in outputs]
     elif keeps_dtype and inputs.is_double:
         outputs = [stack.double() for stack in outputs]
-    outputs = [stack.movedim(-1, -3) for stack in outputs] if layout == Layout.HWC else outputs
+    if is_cut:
+        outputs = [patches.view(n, -1, patches.shape[-1]) for patches in outputs]
+    elif layout == Layout.HWC:
+        outputs = [stack.movedim(-1, -3) for stack in outputs]
     return outputs, [*map(movers[0](compiled), range(n))] if moving else targets
 
 
@@ -274,7 +278,15 @@ def run_segments(
             batch_rng = rng.of(rng.indices[: len(images)])
             segment_type = target_type if number == typed else None
             planned, targets = _run_planned(
-                segment, opened, targets, target_format, batch_rng, trace, segment_type, normalized
+                segment,
+                opened,
+                targets,
+                target_format,
+                batch_rng,
+                trace,
+                segment_type,
+                normalized,
+                segments[number - 1],
             )
             _, normalized = segment.range_after(images.is_floating_point(), normalized)
             stacks = [opened.finish(stack) for stack in planned]
@@ -291,6 +303,7 @@ def _run_planned(
     trace: Trace,
     target_type: Type | None = None,
     normalized: bool = False,
+    made_by: Transform | None = None,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
     counts: Mapping[str, int] = {}
 
@@ -309,6 +322,7 @@ def _run_planned(
         trace=trace,
         target_type=target_type,
         normalized=normalized,
+        made_by=made_by,
     )
     rng.skip(counts)
     return result

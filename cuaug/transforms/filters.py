@@ -19,23 +19,6 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
-__all__ = [
-    "JPEG",
-    "Downscale",
-    "GaussianBlur",
-    "GaussianNoise",
-    "MedianBlur",
-    "MotionBlur",
-    "RandomAdjustSharpness",
-    "SaltAndPepper",
-    "ShotNoise",
-    "gaussian_weights",
-    "keep_gray",
-    "motion_taps",
-    "odd_sizes",
-    "sharpness_taps",
-]
-
 
 def keep_gray(plan: Plan, where: Where) -> None:
     """Copy the first channel's noise to all channels of gray images, which the kernels see as three channels."""
@@ -171,13 +154,13 @@ def motion_taps(
     return np.stack(np.broadcast_arrays(dy, dx, weights), axis=-1).astype(np.float64)
 
 
-def odd_sizes(name: str, value: int | Sequence[int], low: int, high: int | None = None) -> tuple[int, int]:
-    """(smallest, largest) odd size from one odd number or two."""
+def odd_sizes(value: int | Sequence[int], low: int, high: int | None = None) -> tuple[int, int]:
+    """(smallest, largest) odd `kernel_size` from one odd number or two."""
     sizes = parameters.numbers(value, parameters.to_int)
     upper = float("inf") if high is None else high
     if len(sizes) not in (1, 2) or not all(n % 2 for n in sizes) or not low <= sizes[0] <= sizes[-1] <= upper:
         allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise TransformError(f"{name} must be an odd number {allowed}, or (lowest, highest) of two, not {value!r}")
+        raise TransformError(f"kernel_size must be an odd number {allowed}, or (lowest, highest) of two, not {value!r}")
     return sizes[0], sizes[-1]
 
 
@@ -253,7 +236,7 @@ class MotionBlur(RandomTransform):
         self.kernel_size, self.angle, self.direction = kernel_size, angle, direction
         self.padding_mode, self.interpolation = padding_mode, interpolation
         self.p = parameters.probability("p", p)
-        self._sizes = odd_sizes("kernel_size", kernel_size, 3)
+        self._sizes = odd_sizes(kernel_size, 3)
         self._angles = parameters.symmetric_bounds("angle", angle)
         self._directions = parameters.symmetric_bounds("direction", direction)
         if not -1.0 <= self._directions[0] <= self._directions[1] <= 1.0:
@@ -288,7 +271,7 @@ class MedianBlur(RandomTransform):
 
     def __init__(self, kernel_size: int | Sequence[int] = 3, p: float = 0.5) -> None:
         self.kernel_size = kernel_size
-        self._sizes = odd_sizes("kernel_size", kernel_size, MEDIAN_SIZES[0], MEDIAN_SIZES[-1])
+        self._sizes = odd_sizes(kernel_size, MEDIAN_SIZES[0], MEDIAN_SIZES[-1])
         self.p = parameters.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
@@ -334,9 +317,9 @@ class Downscale(RandomTransform):
         heights, widths = plan.sizes
         small = [np.maximum(np.rint(size * params["scale"]), 1).astype(np.int64) for size in (heights, widths)]
         down, up = self._filters
-        plan.resize(*small, filter=down, antialias=False, where=where)
+        plan.resize(*small, filter=down, antialias=False, as_opencv=True, where=where)
         plan.barrier(where)  # two interpolations, not one
-        plan.resize(heights, widths, filter=up, antialias=False, where=where)
+        plan.resize(heights, widths, filter=up, antialias=False, as_opencv=True, where=where)
 
 
 class JPEG(Transform):

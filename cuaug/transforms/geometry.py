@@ -15,21 +15,6 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
-__all__ = [
-    "D4",
-    "CenterCrop",
-    "FixedSizeCrop",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomRelativeCrop",
-    "RandomResizedCrop",
-    "RandomRot90",
-    "RandomVerticalFlip",
-    "RandomZoomOut",
-    "Rot90",
-]
-
 Sizes = NDArray[np.int64]
 
 

@@ -17,8 +17,6 @@ from cuaug.errors import TransformError
 from cuaug.images.image_types import count_images, is_image, is_typed_image
 from cuaug.targets.parse import items_of, moves_with_image, rebuild_container
 
-__all__ = ["Inputs"]
-
 #: Names in dicts whose values are targets, whatever their shape.
 _TARGET_NAMES = frozenset({"boxes", "masks", "mask", "keypoints", "label", "labels", "target", "targets", "images"})
 

@@ -25,8 +25,6 @@ from cuaug.transforms.base import BatchTransform
 if TYPE_CHECKING:
     from cuaug.targets.merge import Placement
 
-__all__ = ["CopyPaste", "CutMix", "Mix", "MixUp", "Mosaic", "blend", "use_numpy"]
-
 Sizes = NDArray[np.int64]
 
 # Small images are blended several at once: a NumPy call costs as much as some thousand values.

@@ -10,8 +10,6 @@ from cuaug.plan import Type
 from cuaug.transforms.base import BatchTransform, Lambda
 from cuaug.transforms.dtype import Normalize, ToDtype
 
-__all__ = ["order_problems", "warn_about_order"]
-
 #: Transforms whose result depends on the range [0, 1], or that clamp to it.
 _NEED_RANGE = frozenset(
     {"AugMix", "AutoAugment", "CLAHE", "ColorJitter", "LUT", "PlanckianJitter", "RGBShift", "RandAugment"}

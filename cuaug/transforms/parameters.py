@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,39 +19,6 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import MAX_CHANNELS, MAX_SIDE, Border, Filter
 from cuaug.plan.layout import ANTIALIASED_FILTERS
-
-__all__ = [
-    "MAX_SIDE",
-    "Fill",
-    "Interpolation",
-    "InterpolationMode",
-    "NamedEnum",
-    "array",
-    "border",
-    "bounds",
-    "by_kind",
-    "channel_values",
-    "fill",
-    "flag",
-    "integer",
-    "look_up_table",
-    "mask_fill",
-    "names",
-    "not_inplace",
-    "number",
-    "number_or_bounds",
-    "numbers",
-    "one_of",
-    "padding",
-    "positive",
-    "probability",
-    "resize_filter",
-    "size",
-    "symmetric_bounds",
-    "to_int",
-    "warp_filter",
-    "xy",
-]
 
 #: Each type, as (package, class name), and its kind of target.
 _KINDS = {
@@ -230,23 +197,62 @@ def array(name: str, value: Any, *shapes: tuple[int, ...], shape_text: str = "")
     return result
 
 
-def look_up_table(name: str, value: Any) -> NDArray[np.float32]:
+def look_up_table(value: Any) -> NDArray[np.float32]:
     """A table of 256 levels for all channels, (256,), or one per channel, (C, 256)."""
     text = "(256,) or (C, 256)"
-    table = array(name, value, shape_text=text).astype(np.float32)
+    table = array("table", value, shape_text=text).astype(np.float32)
     if table.shape != (256,) and not (table.ndim == 2 and table.shape[1] == 256 and 1 <= len(table) <= MAX_CHANNELS):
-        raise TransformError(f"{name} must be finite numbers of shape {text}, not {table.shape}")
+        raise TransformError(f"table must be finite numbers of shape {text}, not {table.shape}")
     return table
 
 
+class Bucket(Sequence[int]):
+    """The class of `BUCKET`."""
+
+    def __getitem__(self, number: Any) -> Any:
+        raise TransformError(NO_BUCKET)
+
+    def __iter__(self) -> NoReturn:
+        raise TransformError(NO_BUCKET)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __repr__(self) -> str:
+        return "cuaug.BUCKET"
+
+    def __reduce__(self) -> str:
+        return "BUCKET"
+
+
+NO_BUCKET = (
+    "cuaug.BUCKET is the size of a batch, which only a Loader with batch_sampler=cuaug.BucketSampler(...), or another "
+    "sampler of cuaug.SizedBatch, knows; and only arguments such as the size of Resize and of crops take it"
+)
+
+#: (height, width) of the batch's bucket: for a transform's `size`, in a Loader with a `BucketSampler`.
+BUCKET = Bucket()
+
+
 def size(name: str, value: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) in pixels from one number or two."""
+    """(height, width) in pixels from one number or two; `BUCKET` as it is."""
+    if isinstance(value, Bucket):
+        return cast(tuple[int, int], value)
     sides = numbers(value, to_int)
     if len(sides) not in (1, 2) or not 1 <= min(sides) <= max(sides) <= MAX_SIDE:
         raise TransformError(
             f"{name} must be an integer{_range_text(1, MAX_SIDE)} or (height, width) of two, not {value!r}"
         )
     return sides[0], sides[-1]
+
+
+def pillow(value: int | None) -> Literal[12, 13] | None:
+    """The version of Pillow whose pixels resizes give; True is the newest."""
+    if value is None or value is True:
+        return 13 if value else None
+    if isinstance(value, int) and value in (12, 13):
+        return 12 if value == 12 else 13
+    raise TransformError(f"pillow must be 12, 13, True (13) or None, not {value!r}")
 
 
 def padding(value: int | Sequence[int]) -> tuple[int, int, int, int]:

@@ -14,8 +14,6 @@ from cuaug.targets.label_files import KeyPath, is_file, put_pictures, take_pictu
 from cuaug.targets.names import TargetFormat
 from cuaug.transforms.base import BatchTransform, Transform
 
-__all__ = ["Pictures", "refuse_pictures"]
-
 
 class Pictures:
     """The further pictures of N targets, by their key paths.
@@ -99,5 +97,7 @@ def refuse_pictures(segments: Sequence[Transform]) -> None:
                 f"images: {segment!r:.100} acts on finished batches and does not take further pictures: use chains "
                 "without MixUp, CutMix, Mosaic, CopyPaste and Lambda"
             )
+    if getattr(segments[0], "packing", None) is not None:
+        raise TransformError("images: Patches and PadToLargest do not take further pictures")
     if segments[0].views > 1:
         raise TransformError("images: FiveCrop, TenCrop and MultiView do not take further pictures")

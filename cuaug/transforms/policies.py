@@ -13,19 +13,6 @@ from numpy.typing import NDArray
 
 from cuaug.transforms.parameters import NamedEnum
 
-__all__ = [
-    "AUGMIX_COLORLESS",
-    "AUGMIX_LEVELS",
-    "AUGMIX_MAGNITUDES",
-    "MAX_MAGNITUDES",
-    "SIGNED",
-    "WIDE_MAGNITUDES",
-    "AutoAugmentPolicy",
-    "augmix_magnitudes",
-    "magnitudes",
-    "sub_policies",
-]
-
 
 class AutoAugmentPolicy(NamedEnum):
     """AutoAugment policies, named after the data set they were learned on."""

@@ -22,21 +22,6 @@ from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Transform, Where
 from cuaug.transforms.color import JITTERS, check_rgb, factor_bounds, jitter_operations
 
-__all__ = [
-    "MODES",
-    "PlanckianJitter",
-    "RGBShift",
-    "RandomBrightness",
-    "RandomChannelPermutation",
-    "RandomContrast",
-    "RandomHue",
-    "RandomPhotometricDistort",
-    "RandomSaturation",
-    "blackbody",
-    "daylight",
-    "gains",
-]
-
 Array = NDArray[np.float64]
 
 # IEC 61966-2-1: XYZ to linear sRGB, and its white, D65.

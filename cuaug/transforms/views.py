@@ -20,8 +20,6 @@ from cuaug.transforms import parameters
 from cuaug.transforms.base import Transform, Where, check_transforms
 from cuaug.transforms.containers import refuse_batch_transforms
 
-__all__ = ["FiveCrop", "MultiView", "PerFrame", "TenCrop", "UniformTemporalSubsample"]
-
 
 class PerFrame(Transform):
     """Apply transforms that draw anew for each frame of a clip.

@@ -26,21 +26,6 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import parameters
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
-__all__ = [
-    "ElasticTransform",
-    "GridDistortion",
-    "RandomAffine",
-    "RandomPerspective",
-    "RandomRotation",
-    "Warp",
-    "about",
-    "affine",
-    "expanded",
-    "is_regular",
-    "perspective",
-    "rotation",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -49,9 +49,15 @@ _FLAGS = (
 )
 _FACTS = """
 const done = arguments[0];
-const images = [...document.images];
-for (const image of images) image.loading = "eager";
-Promise.all(images.map(image => image.decode().catch(() => null))).then(() => {
+const loaded = new Promise(resolve => {  // on a busy machine chromedriver does not wait for it
+  document.readyState === "complete" ? resolve() : addEventListener("load", resolve);
+});
+let images = [];
+loaded.then(() => {
+  images = [...document.images];
+  for (const image of images) image.loading = "eager";
+  return Promise.all(images.map(image => image.decode().catch(() => null)));
+}).then(() => {
   const page = document.documentElement;
   const wide = [...document.querySelectorAll("article *")].filter(element => {
     if (element.getBoundingClientRect().right <= page.clientWidth + 1) return false;
@@ -122,7 +128,9 @@ def open_browser(profile: str) -> Any:
     for flag in (*_FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    browser.set_script_timeout(600)  # a busy machine decodes a page's images slowly
+    return browser
 
 
 def check(browser: Any, address: str, site: Path) -> list[str]:

@@ -132,7 +132,8 @@ def _copy(target: str) -> str | bytes:
 
 
 def _cards(markdown: str) -> str:
-    """The gallery's transforms as cards that lead to the reference."""
+    """The gallery's transforms as cards that lead to the reference, its own operations to their source."""
+    public = reference.public_names("cuaug.transforms")
     head, *sections = re.split(r"^(?=## )", markdown, flags=re.MULTILINE)
     for number, section in enumerate(sections):
         title, *cards = re.split(r"^(?=### )", section, flags=re.MULTILINE)
@@ -140,6 +141,8 @@ def _cards(markdown: str) -> str:
         for card in cards:
             name = card.splitlines()[0].removeprefix("### ")
             link = f"[Reference](reference/transforms.md#cuaug.transforms.{name})"
+            if name not in public:
+                link = "[Source](../examples/own_operations.py)"
             boxes.append(f'<div class="card" markdown>\n\n{card.rstrip()}\n\n{link}\n\n</div>\n')
         sections[number] = f'{title}<div class="cards" markdown>\n\n' + "\n".join(boxes) + "\n</div>\n\n"
     return head + "".join(sections)

@@ -26,10 +26,10 @@ PACKAGES = {
     "targets": ("Targets", "cuaug.targets"),
     "cache": ("Caches", "cuaug.cache"),
     "ray": ("Ray Data", "cuaug.ray"),
-    "prepare": ("Preparing JPEGs", "cuaug.commands.prepare"),
+    "transformers": ("Processors of Transformers", "cuaug.transformers"),
 }
 #: Modules among the names of `cuaug`: each has a page of its own.
-MODULES = {"cache", "functional", "ops", "prepare", "ray", "sources", "transforms"}
+MODULES = {"cache", "functional", "ops", "ray", "sources", "transformers", "transforms"}
 _GROUPS = (
     ("Loading", ["Loader", "Batch", "DecodeOptions", "collate", "show"]),
     ("Decoding without a loader", ["decode"]),
@@ -52,8 +52,7 @@ def pages() -> dict[str, str]:
 
 def _page(title: str, package: str) -> str:
     summary = (ast.get_docstring(_tree(package)) or "").split("\n\n")[0]
-    name = "cuaug.prepare" if package == "cuaug.commands.prepare" else package
-    lines = [f"# {title} {{ #{name} }}", f"`{name}`: {summary}"]
+    lines = [f"# {title} {{ #{package} }}", f"`{package}`: {summary}"]
     for group, names in _groups(package):
         if group:
             lines.append(f"## {group}")

@@ -40,7 +40,7 @@ def eval_chain() -> T.Compose:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         images_in, file = coco(Path(folder))
-        source = cuaug.sources.Coco(images_in, file, masks=True)
+        source = cuaug.sources.Coco(images_in, file, masks=True, contiguous=False)
         for preset in ("hflip", "lsj", "multiscale", "ssd", "ssdlite"):
             chain = train_chain(preset)
             for images, targets in cuaug.Loader(source, chain, batch_size=4, shuffle=True, stack=False, seed=0):

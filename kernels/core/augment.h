@@ -9,6 +9,7 @@
 #pragma once
 #include "core/jpeg_compression.h"
 #include "core/median.h"
+#include "core/pillow_resize.h"
 #include "core/resample.h"
 #include "core/stencil.h"
 #include "core/store.h"
@@ -120,18 +121,22 @@ DEVICE void run_tile(const Block& block, const PassContext& pass, PartialStats& 
         gather_tile(block, pass, stats, tile, scratch);
         return;
     }
+    const auto finish_rows = [&](int y, int x, int rows, int pixels, PixelBlock* v) {
+        for_each_row(v, rows, [&](int row, PixelBlock& pixel_block) {
+            finish_block(pass, y + row, x, pixels, pixel_block, stats);
+        });
+    };
+    if (resizes_levels(sample)) {
+        resize_levels(block, sample, pass.tables, tile, scratch, finish_rows);
+        return;
+    }
     const auto sum = [&](const Span* rows, int height, const float* weights, bool inside, Span columns, float* lines) {
         if (is<SourceTypes>(sample.source_type, UINT8))
             sum_rows<uint8>(block, sample, rows, height, weights, inside, columns, lines);
         else
             sum_rows<float>(block, sample, rows, height, weights, inside, columns, lines);
     };
-    resample_tile(block, sample, pass.tables, tile, scratch, sum,
-                  [&](int y, int x, int rows, int pixels, PixelBlock* v) {
-                      for_each_row(v, rows, [&](int row, PixelBlock& pixel_block) {
-                          finish_block(pass, y + row, x, pixels, pixel_block, stats);
-                      });
-                  });
+    resample_tile(block, sample, pass.tables, tile, scratch, sum, finish_rows);
 }
 
 // memory: the statistics of all samples and passes.

@@ -10,7 +10,7 @@
 #include "core/jpeg_samples.h"
 #include "core/store.h"
 
-// cpu/jpeg_blocks.h and cuda/jpeg_blocks.h define these two: levels of the window as samples, and their DCT, quantized
+// core/jpeg_blocks.h and cpu/jpeg_blocks.h define these two: levels of the window as samples, and their DCT, quantized
 // and inverse.
 template <class T>
 DEVICE void read_samples(const Block& block, const Sample& sample, const Plane* planes, int height, int width);

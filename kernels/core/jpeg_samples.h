@@ -1,5 +1,5 @@
 // Computes: a JPEG's samples: the planes of luma and chroma that a tile keeps in scratch, and their colors.
-// Threads:  see cuda/jpeg_blocks.h and cpu/jpeg_blocks.h.
+// Threads:  see core/jpeg_blocks.h and cpu/jpeg_blocks.h.
 // Reference: JFIF 1.02; libjpeg's 16-bit color conversion, which rounds like this bit for bit.
 // Tests:    tests/properties/test_jpeg.py.
 #pragma once

@@ -36,6 +36,17 @@ DEVICE void scale(const Op& op, PixelBlock& v) {
     for (int c = 0; c < 3; ++c) scale(op.a[c], op.a[4 + c], op.limit, v[c]);
 }
 
+// torch's order of operations. A level's product with the upper 16 bits of 1 / 255 is exact, so the sum of the two
+// products is level / 255, rounded once; a division takes longer.
+DEVICE void normalize(const Op& op, PixelBlock& v) {
+    const float upper = op.a[8], lower = op.a[9];
+    for (int c = 0; c < 3; ++c) {
+        const float mean = op.a[c], std = op.a[4 + c];
+        if (lower != 0.0f) apply_elementwise(v[c], [&](Vec<float> value) { return value * upper + value * lower; });
+        apply_elementwise(v[c], [&](Vec<float> value) { return (value - mean) / std; });
+    }
+}
+
 // The product of a matrix row (r, g, b, offset) with a vector of pixels.
 template <class F>
 DEVICE Vec<float> matrix_row(const F* row, Vec<float> r, Vec<float> g, Vec<float> b) {

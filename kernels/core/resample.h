@@ -26,11 +26,17 @@ DEVICE bool all_inside(const Sample& sample, const Span* rows) {
     return inside;
 }
 
+// Whether `count` output indices from `begin` on all lie between the borders after the resize.
+DEVICE bool all_seen(const Axis& axis, int begin, int count) {
+    const int at_first = axis.start + axis.step * begin, at_last = at_first + axis.step * (count - 1);
+    return min(at_first, at_last) >= axis.seen_low && max(at_first, at_last) < axis.seen_high;
+}
+
 // The source indices of `count` output indices from `begin` on. Without a border between them, spans of equal length
 // are monotonic, so the two at the ends suffice.
-DEVICE Span span_union(const Axis& axis, int begin, const Span* spans, int count) {
-    const int at_first = axis.start + axis.step * begin, at_last = at_first + axis.step * (count - 1);
-    const bool is_plain = min(at_first, at_last) >= axis.seen_low && max(at_first, at_last) < axis.seen_high;
+template <class AnySpan>
+DEVICE Span span_union(const Axis& axis, int begin, const AnySpan* spans, int count) {
+    const bool is_plain = all_seen(axis, begin, count);
     // `end - first` must not overflow: NVRTC 13.0 subtracts before it compares, and made 2 columns of an empty span.
     int first = 1 << 30, end = -(1 << 30);
     for (int i = 0; i < count; i += is_plain ? max(count - 1, 1) : 1) {

@@ -133,8 +133,8 @@ DEVICE void tabulate_spans(const Block& block, const Sample& sample, const Axis&
         else if (is<Filters>(sample.filter, NEAREST))
             spans[i] = nearest_span(axis, r, w);
         else
-            spans[i] = is<Antialiases>(sample.antialias, 1) ? antialias_span(axis, center, sample.filter, w)
-                                                            : interpolate_span(axis, center, sample.filter, w);
+            spans[i] = is<Antialiases>(sample.antialias, ANTIALIAS) ? antialias_span(axis, center, sample.filter, w)
+                                                                    : interpolate_span(axis, center, sample.filter, w);
     }
 }
 

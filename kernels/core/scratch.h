@@ -2,6 +2,8 @@
 //             statistics     a look-up table per channel, or CLAHE's tables; then this block's histogram
 //             JPEG           one plane of luma, two of chroma, in blocks of 8 x 8
 //             resampling     spans and weights of rows and of columns, then lines of source pixels
+//             Pillow's       spans of rows and of columns, then bytes: the output, the source as levels unless it lies
+//                            so in memory, and the levels between the two sums; of LEVEL_ROWS rows at a time
 //           Warps, stencils and medians need no scratch for sampling.
 // Threads:  the CPU calls it before a tile, and cuaug_scratch_words before CUDA launches.
 // Reference: none.
@@ -58,6 +60,31 @@ DEVICE int64 jpeg_floats(const ScratchLayout& layout, int rows, int columns) {
     return (64 * (luma + 2 * chroma) + layout.extra_samples) * layout.sample_bytes / int64(sizeof(float));
 }
 
+constexpr int LEVEL_ROWS = 64;
+
+// Bytes of a row of levels.
+DEVICE int64 level_pitch(int64 pixels) { return round_up(3 * pixels, 4); }
+
+// The most source pixels that `count` neighboring output pixels read.
+DEVICE int64 most_read(const Axis& axis, int count) {
+    const int64 read = int64(-floor(-double(count) * axis.scale)) + 2 * int64(axis.taps) + 2;
+    return min(read, int64(axis.high) - axis.low);
+}
+
+DEVICE int64 levels_floats(const Sample& sample, int rows, int columns) {
+    const Axis &y = sample.y, &x = sample.x;
+    const int height = min(rows, LEVEL_ROWS);
+    const bool wraps = sample.after.border == WRAP;
+    const int64 read_rows = wraps ? int64(y.high) - y.low : most_read(y, height);
+    const int64 read_columns = wraps ? int64(x.high) - x.low : most_read(x, columns);
+    const bool in_memory = sample.source_type == UINT8 && y.low >= y.inner_low && y.high <= y.inner_high &&
+                           x.low >= x.inner_low && x.high <= x.inner_high;
+    const int64 source = in_memory ? 0 : read_rows * level_pitch(read_columns);
+    const int64 between =
+        sample.antialias == X_FIRST ? read_rows * level_pitch(columns) : height * level_pitch(read_columns);
+    return 3 * (int64(rows) + columns) + (height * level_pitch(columns) + source + between) / int64(sizeof(float));
+}
+
 DEVICE int64 resampling_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
     const Axis &y = sample.y, &x = sample.x;
     const int64 window = int64(x.high) - x.low;
@@ -73,6 +100,7 @@ DEVICE int64 scratch_floats(const ScratchLayout& layout, const Sample& sample, i
     if (sample.neighborhood == JPEG)
         floats += jpeg_floats(layout, rows, columns);
     else if (!sample.warped && sample.neighborhood <= SEPARABLE)
-        floats += resampling_floats(layout, sample, rows, columns);
+        floats += resizes_levels(sample) ? levels_floats(sample, rows, columns)
+                                         : resampling_floats(layout, sample, rows, columns);
     return floats;
 }

@@ -22,11 +22,13 @@ struct FieldValues {
     static constexpr int begin = first;
 };
 typedef FieldValues<0, 24> Operations;
-typedef FieldValues<24, 4> SourceTypes;
-typedef FieldValues<28, 4> TargetTypes;
-typedef FieldValues<32, 6> Filters;
-typedef FieldValues<38, 2> Antialiases;
-typedef FieldValues<40, 5> Borders;  // before and after
+static_assert(OPERATION_COUNT <= 24, "ops.def has more operations than a signature has bits: move the fields below up");
+typedef FieldValues<24, 2> SourceTypes;     // UINT8 or floats
+constexpr uint64 PACKED = uint64(1) << 26;  // some targets hold patches, or images padded to the largest
+typedef FieldValues<27, 4> TargetTypes;
+typedef FieldValues<31, 6> Filters;
+typedef FieldValues<37, 3> Antialiases;  // X_FIRST is Y_FIRST too
+typedef FieldValues<40, 5> Borders;      // before and after
 typedef FieldValues<45, 5> Neighborhoods;
 typedef FieldValues<50, 4> Samplings;
 typedef FieldValues<54, 5> Measures;
@@ -49,6 +51,13 @@ DEVICE bool is(int value, int other) {
     return may_be<Field>(other) && (Field::possible == uint32(1) << other || value == other);
 }
 
+// Whether targets may be PACKED; a constant. resample.cu never runs such passes: their stores take registers.
+#if defined(CUAUG_NEVER_PACKED)
+constexpr bool MAY_BE_PACKED = false;
+#else
+constexpr bool MAY_BE_PACKED = CUAUG_SIGNATURE & PACKED;
+#endif
+
 DEVICE bool is_shift(const Axis& axis) {
     return axis.scale == 1.0 && axis.offset == 0.0 && axis.origin + axis.seen_low >= axis.low &&
            axis.origin + axis.seen_high <= axis.high;
@@ -65,23 +74,31 @@ DEVICE int sampling_of(const Sample& sample) {
     return only_copies(sample) ? COPY : RESAMPLE;
 }
 
+// Whether a pass that resamples is Pillow's resize.
+DEVICE bool resizes_levels(const Sample& sample) {
+    return is<Antialiases>(min(sample.antialias, int(X_FIRST)), X_FIRST);
+}
+
 // The signature of one sample's pass.
 DEVICE uint64 signature_of(const Sample& sample, const Op* ops) {
-    uint64 signature = bit<SourceTypes>(sample.source_type) | bit<TargetTypes>(sample.target.type) |
-                       bit<Filters>(sample.filter) | bit<Antialiases>(sample.antialias != 0) |
+    uint64 signature = bit<SourceTypes>(sample.source_type != UINT8) | bit<TargetTypes>(sample.target.type) |
+                       bit<Filters>(sample.filter) | bit<Antialiases>(min(sample.antialias, int(X_FIRST))) |
                        bit<Borders>(sample.before.border) | bit<Borders>(sample.after.border) |
                        bit<Neighborhoods>(sample.neighborhood) | bit<Samplings>(sampling_of(sample)) |
                        bit<Measures>(sample.measure.kind) | bit<PriorMeasures>(sample.measured.kind);
+    if (sample.target.patch > 0 || sample.target.pitch > 0) signature |= PACKED;
     for (int i = sample.op_begin; i < sample.op_end; ++i) signature |= bit<Operations>(ops[i].code);
     return signature;
 }
 
-// Whether the entry point of cuda/resample.cu runs every pass of a signature: uint8 resampled or copied, then
-// scaled and erased.
-DEVICE bool is_resample_signature(uint64 signature) {
-    constexpr uint64 allowed = bit<Operations>(SCALE) | bit<Operations>(ERASE) | bit<SourceTypes>(UINT8) |
-                               TargetTypes::mask | Filters::mask | Antialiases::mask | Borders::mask |
-                               bit<Neighborhoods>(NONE) | bit<Neighborhoods>(SEPARABLE) | bit<Samplings>(RESAMPLE) |
-                               bit<Samplings>(COPY) | bit<Measures>(NOTHING) | bit<PriorMeasures>(NOTHING);
+// Whether the entry point of cuda/resample.cu runs every pass of a signature: uint8 resampled or copied, then scaled,
+// normalized and erased. Only one that is compiled for the signature runs Pillow's resizes.
+DEVICE bool is_resample_signature(uint64 signature, bool specialized) {
+    if (!specialized && (signature & bit<Antialiases>(X_FIRST))) return false;
+    constexpr uint64 allowed = bit<Operations>(SCALE) | bit<Operations>(NORMALIZE) | bit<Operations>(ERASE) |
+                               bit<SourceTypes>(UINT8) | TargetTypes::mask | Filters::mask | Antialiases::mask |
+                               Borders::mask | bit<Neighborhoods>(NONE) | bit<Neighborhoods>(SEPARABLE) |
+                               bit<Samplings>(RESAMPLE) | bit<Samplings>(COPY) | bit<Measures>(NOTHING) |
+                               bit<PriorMeasures>(NOTHING);
     return (signature & ~allowed) == 0;
 }

@@ -5,10 +5,6 @@
 // Reference: the same steps in Python: cuaug/pipeline/reader.py, cuaug/codec/cpu_decoder.py.
 // Tests:    tests/loader/test_native_work.py (also under ThreadSanitizer), tests/loader/test_native_tars.py.
 #pragma once
-#ifdef CUAUG_SIMULATED_NANOSECONDS
-#include <sys/prctl.h>
-#endif
-
 #include <ctime>
 
 #include <vector>
@@ -120,7 +116,7 @@ void read_item(void* table, int64_t i, Worker& worker) {
     begin(worker, work.common, i, PARSE, middle);
     if (row.data) row.origin.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
     // Python parses other files, and counts the time.
-    work.common.times[i] = {worker.number, start, middle, row.origin.header.orientation ? now() : middle};
+    work.common.times[i] = {worker.number, start, middle, row.origin.header.orientation > 0 ? now() : middle};
 }
 
 // --- decoding and augmenting ----------------------------------------------------------------------------------------
@@ -196,19 +192,11 @@ void run_item(void* table, int64_t i, Worker& worker) {
     RegionPixels pixels = {};
     bool is_decoded = false;
     capture.begin();
-#ifdef CUAUG_SIMULATED_NANOSECONDS  // benchmarks/many_threads.py
-    static thread_local const int precise = prctl(PR_SET_TIMERSLACK, 1);
-    (void)precise;
-    const timespec time = {0, CUAUG_SIMULATED_NANOSECONDS};
-    nanosleep(&time, nullptr);
-    row.status = FROM_JPEG_CROP;
-#else
     try {
         is_decoded = decode_row(row, work, worker, pixels);
     } catch (const std::bad_alloc&) {
         row.status = NOT_DECODED;
     }
-#endif
     row.text_length = capture.end(work.text + i * work.text_size, work.text_size);
     const int64_t middle = now();
     begin(worker, work.common, i, AUGMENT, middle);
@@ -223,7 +211,7 @@ void run_item(void* table, int64_t i, Worker& worker) {
 
 // --- for a GPU ------------------------------------------------------------------------------------------------------
 
-struct StageWork {
+struct StagingWork {
     BatchWork common;
     DeviceBatch* batch;
     const FileRow* const* files;    // [n] of images that `ReadWork` read or knows; null for others
@@ -234,7 +222,7 @@ struct StageWork {
 };
 
 // Adds a file that was not read. False if it has changed meanwhile.
-bool add_known_file(const StageWork& work, int64_t i) {
+bool add_known_file(const StagingWork& work, int64_t i) {
     const FileRow& row = *work.files[i];
     const int file = row.path ? open(row.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : int(row.file->descriptor);
     if (file < 0) return false;
@@ -252,8 +240,8 @@ bool add_known_file(const StageWork& work, int64_t i) {
     return is_added;
 }
 
-void stage_item(void* table, int64_t i, Worker& worker) {
-    const StageWork& work = *static_cast<const StageWork*>(table);
+void staging_item(void* table, int64_t i, Worker& worker) {
+    const StagingWork& work = *static_cast<const StagingWork*>(table);
     if (work.common.is_cancelled()) return;
     const int64_t start = now();
     const FileRow* const file = work.files[i];
@@ -271,7 +259,9 @@ Worker::~Worker() {
         if (decoder) cuaug_decoder_delete(decoder);
 }
 
-constexpr DoItem ITEMS[] = {nullptr, read_item, run_item, stage_item};
+std::atomic<bool> parks_threads{false};
+
+constexpr DoItem ITEMS[] = {nullptr, read_item, run_item, staging_item};
 
 }  // namespace
 
@@ -284,26 +274,34 @@ EXPORT void cuaug_pool_delete(void* pool) {
     if (static_cast<Pool*>(pool)->process == getpid()) delete static_cast<Pool*>(pool);
 }
 
-// kind: 0 for a task of Python's, 1 for `ReadWork`, 2 for `RunWork`, 3 for `StageWork`; table: the work, kept until its
-// token comes back. Returns whether there was memory for it.
-EXPORT int32_t cuaug_pool_add(void* pool, int64_t priority, int64_t token, int32_t kind, void* table, int64_t count) {
+// kind: 0 for a task of Python's, 1 for `ReadWork`, 2 for `RunWork`, 3 for `StagingWork`; table: the work, kept until its
+// token comes back. not_before: see `Pool::add`. Returns whether there was memory for it.
+EXPORT int32_t cuaug_pool_add(void* pool, int64_t priority, int64_t token, int32_t kind, void* table, int64_t count,
+                              int64_t not_before) {
     try {
-        static_cast<Pool*>(pool)->add(priority, token, ITEMS[kind], table, count);
+        static_cast<Pool*>(pool)->add(priority, token, ITEMS[kind], table, count, not_before);
     } catch (const std::bad_alloc&) {
         return 0;
     }
     return 1;
 }
 
+EXPORT void cuaug_pool_hurry(void* pool) { static_cast<Pool*>(pool)->hurry(); }
+
 // The loop of thread `number`, from 0 on: returns the token of finished work, or of a task that the caller does; -1
 // once stopped, or without memory for the thread.
 EXPORT int64_t cuaug_pool_next(void* pool, int64_t number) {
+    int64_t token = STOPPED;
     try {
-        return static_cast<Pool*>(pool)->next(number);
+        token = static_cast<Pool*>(pool)->next(number);
     } catch (const std::bad_alloc&) {
-        return STOPPED;
     }
+    while (parks_threads) pause();
+    return token;
 }
+
+// Before the interpreter finalizes: a thread that is still in a read, or a decode, must not return to Python.
+EXPORT void cuaug_park_threads() { parks_threads = true; }
 
 // A forked child has none of the threads, and its copy of their locks may be held for ever.
 EXPORT void cuaug_pool_stop(void* pool) {

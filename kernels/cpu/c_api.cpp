@@ -9,6 +9,18 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+#include "cpu/stderr_capture.h"
+#include "jpeg/decode_region.h"
+#include "cpu/copy_rows.h"
+#include "cpu/batch_work.h"
+#include "cpu/first_headers.h"
+#include "jpeg/headers.h"
+#include "jpeg/crop.h"
+#include "planner/c_api.h"
+#include "jpeg/exif_transpose.h"
+#include "cpu/cuda_launch.h"
+#include "cpu/decode_jpeg.h"
+
 #ifndef CUAUG_SOURCES
 #define CUAUG_SOURCES 0
 #endif
@@ -31,8 +43,6 @@ EXPORT int cuaug_best_isa() {
 }
 }
 
-namespace {
-
 int run_on(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
            int64_t* statistics, const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats) {
     auto* run = baseline::run;
@@ -45,8 +55,6 @@ int run_on(int isa, const void* rows, int64_t samples, int passes, const void* o
     (void)isa;
     return run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns, max_floats);
 }
-
-}  // namespace
 
 extern "C" {
 
@@ -136,15 +144,3 @@ EXPORT void cuaug_convert_yuv(int isa, const void* images, int64_t count) {
     baseline::convert_yuv_images(images, count);
 }
 }
-
-#include "cpu/stderr_capture.h"
-#include "jpeg/decode_region.h"
-#include "cpu/exit_handler.h"
-#include "cpu/copy_rows.h"
-#include "cpu/batch_work.h"
-#include "jpeg/headers.h"
-#include "jpeg/crop.h"
-#include "planner/c_api.h"
-#include "jpeg/exif_transpose.h"
-#include "cpu/cuda_launch.h"
-#include "cpu/decode_jpeg.h"

@@ -22,7 +22,9 @@ EXPORT uint64_t cuaug_signature(const void* rows, int64_t n, const void* ops) {
 }
 
 // Whether `resample` can run a launch of this signature.
-EXPORT int32_t cuaug_is_resample_signature(uint64_t signature) { return is_resample_signature(signature); }
+EXPORT int32_t cuaug_is_resample_signature(uint64_t signature, int32_t specialized) {
+    return is_resample_signature(signature, specialized);
+}
 
 // words [N] = the scratch that a tile of each sample needs on CUDA, in words of 32 bits; 0 without such a pass.
 EXPORT void cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns, int64_t* words) {

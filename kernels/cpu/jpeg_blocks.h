@@ -1,4 +1,4 @@
-// Computes: JPEG samples and their DCT, a block of 8 x 8 at once in registers.
+// Computes: JPEG samples and their DCT, a block of 8 x 8 at once.
 // Threads:  one thread per tile.
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py.
@@ -36,22 +36,7 @@ DEVICE void store_samples(const Plane& plane, int y, int x, const uint8* values)
 
 // means[i] = (sums[2 * i] + sums[2 * i + 1]) / 4, rounded as chroma_mean.
 DEVICE void to_means(const int* sums, uint8* means) {
-#if defined(__SSE2__)
-    const __m128i ones = _mm_set1_epi16(1), half = _mm_setr_epi32(1, 2, 1, 2);
-    __m128i words[PIXELS / 8];
-    for (int i = 0; i < PIXELS / 8; ++i) {
-        const __m128i eight = _mm_packs_epi32(load<__m128i>(sums + 8 * i), load<__m128i>(sums + 8 * i + 4));
-        const __m128i pairs = _mm_madd_epi16(eight, ones);
-        words[i] = _mm_srai_epi32(_mm_add_epi32(pairs, half), 2);
-    }
-    for (int i = 0; i < PIXELS / 8; i += 4) {
-        const __m128i low = _mm_packs_epi32(words[i], words[i + 1]), high = _mm_packs_epi32(words[i + 2], words[i + 3]);
-        const __m128i bytes = _mm_packus_epi16(low, high);
-        memcpy(means + 4 * i, &bytes, sizeof bytes);
-    }
-#else
     for (int i = 0; i < PIXELS / 2; ++i) means[i] = uint8(chroma_mean(sums[2 * i] + sums[2 * i + 1], i));
-#endif
 }
 
 // Luma of window rows y and y + 1 for PIXELS columns, and chroma between the rows.
@@ -101,29 +86,6 @@ DEVICE void read_samples(const Block&, const Sample& sample, const Plane* planes
 
 // Transforms, quantizes and inverts all blocks of a plane.
 DEVICE void code_plane(const float* steps, uint8* samples, int rows, int columns) {
-#if defined(__SSE2__)
-    const QuantizerSteps quantizer = make_quantizer_steps(steps);
-    const int across = columns / 8, count = rows / 8 * across;
-    for (int i = 0; i < count; i += BLOCKS) {
-        uint8* blocks[BLOCKS];
-        for (int k = 0; k < BLOCKS; ++k) {
-            const int block = min(i + k, count - 1);  // the last block may be computed twice
-            blocks[k] = samples + int64(block / across) * 8 * columns + block % across * 8;
-        }
-        Words d[8];
-        load_rows(blocks, columns, d);
-        transpose(d);
-        forward_dct<false>(d);
-        transpose(d);
-        forward_dct<true>(d);
-        for (int k = 0; k < 8; ++k) d[k] = quantize(d[k], quantizer, k);
-        inverse_dct<true>(d);
-        transpose(d);
-        inverse_dct<false>(d);
-        transpose(d);
-        store_rows(d, blocks, columns);
-    }
-#else
     for (int y = 0; y < rows; y += 8)
         for (int x = 0; x < columns; x += 8) {
             uint8* const block = samples + int64(y) * columns + x;
@@ -142,7 +104,6 @@ DEVICE void code_plane(const float* steps, uint8* samples, int rows, int columns
                 for (int i = 0; i < 8; ++i) block[k * columns + i] = uint8(to_sample(d[k][i]));
             }
         }
-#endif
 }
 
 DEVICE void code_blocks(const Block&, const float* tables, const Plane* planes) {

@@ -3,21 +3,13 @@
 // Reference: core/jpeg_compression.h.
 // Tests:    tests/properties/test_jpeg.py.
 #pragma once
+#include "core/jpeg_compression.h"
 #include "cpu/store.h"
-#ifdef CUAUG_BLOCK_THREADS
-#include "cuda/jpeg_blocks.h"
-#else
-#include "cpu/jpeg_blocks.h"
-#endif
 
 // 16 samples as words; 8 words as integers; 16 pairs of words, interleaved.
 DEVICE Vec32<uint16> load_words(const uint8* p) {
-#if defined(__AVX2__)
-    return Vec32<uint16>(_mm256_cvtepu8_epi16(load<__m128i>(p)));
-#else
     typedef uint8 Bytes __attribute__((vector_size(16)));
     return __builtin_convertvector(load<Bytes>(p), Vec32<uint16>);
-#endif
 }
 DEVICE Vec32<uint16> load_words(const int* p) {
     Vec32<uint16> words;
@@ -25,22 +17,11 @@ DEVICE Vec32<uint16> load_words(const int* p) {
     return words;
 }
 DEVICE Vec32<int> load_ints(const uint16* p) {
-#if defined(__AVX2__)
-    return Vec32<int>(_mm256_cvtepu16_epi32(load<__m128i>(p)));
-#else
     typedef uint16 Words __attribute__((vector_size(16)));
     return __builtin_convertvector(load<Words>(p), Vec32<int>);
-#endif
 }
 DEVICE void store_pairs(const Vec32<uint16>& first, const Vec32<uint16>& second, uint16* out) {
-#if defined(__AVX2__)
-    const __m256i low = _mm256_unpacklo_epi16(__m256i(first), __m256i(second));
-    const __m256i high = _mm256_unpackhi_epi16(__m256i(first), __m256i(second));
-    store(out, Vec32<uint16>(_mm256_permute2x128_si256(low, high, 0x20)));
-    store(out + 16, Vec32<uint16>(_mm256_permute2x128_si256(low, high, 0x31)));
-#else
     for (int i = 0; i < 16; ++i) out[2 * i] = first[i], out[2 * i + 1] = second[i];
-#endif
 }
 
 // PIXELS chroma samples of a row from `first` on, which may be -1. A copy repeats the window's first or last column

@@ -22,14 +22,19 @@ namespace CUAUG_ISA {
 
 // Overloads for vectors, which the templates of core/ must find.
 #include "cpu/bilinear_gather.h"
-#include "cpu/dct_simd.h"
 #include "cpu/philox_avx2.h"
 
 #include "core/augment.h"
 #include "cpu/clahe.h"
 #include "cpu/fast_paths.h"
+#ifdef CUAUG_BLOCK_THREADS
+#include "core/jpeg_blocks.h"
+#else
+#include "cpu/jpeg_blocks.h"
+#endif
 #include "cpu/jpeg_pixels.h"
 #include "cpu/median.h"
+#include "cpu/pillow_resize.h"
 #include "cpu/resample.h"
 #include "cpu/store.h"
 #include "cpu/yuv_rows.h"
@@ -123,6 +128,7 @@ constexpr int64 MAX_CACHED_BYTES = 16 << 20, CACHE_LINE = 64;
 
 // Whole cache lines only: a line written in parts, some of them streamed, takes far longer.
 bool streaming_stores(const Sample& sample, int64 samples) {
+    if (sample.target.patch > 0 || sample.target.pitch > 0) return false;
     const int bytes = sample.target.type == UINT8 ? 1 : sample.target.type == FLOAT32 ? 4 : 2;
     const int64 row = int64(sample.x.out) * bytes * (sample.target.layout == HWC ? sample.target.channels : 1);
     const int64 planes = sample.target.layout == HWC ? 1 : sample.target.channels;

@@ -24,3 +24,7 @@ struct Image {
 CUAUG_DECLARE(baseline)
 CUAUG_DECLARE(avx2)
 CUAUG_DECLARE(avx512)
+
+// `run` of an instruction set (cpu/c_api.cpp).
+int run_on(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
+           int64_t* statistics, const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats);

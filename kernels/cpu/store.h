@@ -73,13 +73,37 @@ DEVICE bool stream_block(const Sample& sample, const PixelBlock& v, Out* target,
     return true;
 }
 
+// Stores runs of pixels that lie in one patch.
+template <class Out>
+DEVICE void store_patches(const Sample& sample, const PixelBlock& v, int y, int x, int count) {
+    const Target& target = sample.target;
+    const int channels = target.channels, plane = patch_plane(target), step = patch_step(target);
+    Out finished[3][PIXELS] CACHE_ALIGNED;
+    for (int c = 0; c < channels; ++c)
+        if (count == PIXELS)
+            store_plane(v[c], finished[c]);
+        else
+            for (int p = 0; p < count; ++p) convert(v[c][p], finished[c][p]);
+    for (int p = 0, run; p < count; p += run) {
+        run = sample.transposed ? 1 : min(count - p, target.patch - (x + p) % target.patch);
+        Out* to = reinterpret_cast<Out*>(target.address) + patch_offset(sample, y, x + p);
+        for (int copy = 0; copy < target.copies; ++copy, to += step)
+            for (int c = 0; c < channels; ++c)
+                if (target.layout == CHW)
+                    memcpy(to + c * plane, finished[c] + p, run * sizeof(Out));
+                else
+                    for (int i = 0; i < run; ++i) to[channels * i + c] = finished[c][p + i];
+    }
+}
+
 template <class Out>
 DEVICE void store_as(const Sample& sample, const PixelBlock& v, int y, int x, int count) {
+    if (MAY_BE_PACKED && sample.target.patch > 0) return store_patches<Out>(sample, v, y, x, count);
     Out* target = reinterpret_cast<Out*>(sample.target.address);
-    const int64 plane = int64(sample.y.out) * sample.x.out;
+    const int64 plane = stored_plane(sample), width = stored_pitch(sample);
     const int channels = sample.target.channels;
     if (sample.transposed) {
-        const int64 width = sample.y.out, at = int64(x) * width + y;
+        const int64 at = int64(x) * width + y;
         const bool planar = sample.target.layout == CHW;
         for (int c = 0; c < channels; ++c)
             for (int p = 0; p < count; ++p) {
@@ -88,7 +112,7 @@ DEVICE void store_as(const Sample& sample, const PixelBlock& v, int y, int x, in
             }
         return;
     }
-    const int64 at = int64(y) * sample.x.out + x;
+    const int64 at = int64(y) * width + x;
     if (count == PIXELS && stream_block(sample, v, target, plane, at)) return;
     if (sample.target.layout == CHW && count == PIXELS) {
         for (int c = 0; c < channels; ++c) store_plane(v[c], target + c * plane + at);
@@ -116,9 +140,8 @@ DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x,
 
 // Whether only rounding to packed uint8 remains after sampling.
 DEVICE bool only_rounds(const Sample& sample) {
-    return sample.target.type == UINT8 && sample.target.layout == HWC && sample.target.channels == 3 &&
-           !sample.transposed && sample.op_begin == sample.op_end && sample.measure.kind == NOTHING &&
-           (sample.clamp < 0.0f || sample.clamp >= 255.0f);
+    return is_packed_rgb8(sample) && !sample.transposed && sample.op_begin == sample.op_end &&
+           sample.measure.kind == NOTHING && (sample.clamp < 0.0f || sample.clamp >= 255.0f);
 }
 
 // Stores packed values of neighboring pixels, if only rounding remains. Returns whether it did.

@@ -219,9 +219,7 @@ DEVICE bool keeps_uint8(const Sample& sample) {
 
 DEVICE bool is_uint8_pass(const PassContext& pass, const Tile& tile) {
     const Sample& sample = pass.sample;
-    if (!copies_uint8(sample) || sample.target.type != UINT8 || sample.target.layout != HWC ||
-        sample.target.channels != 3)
-        return false;
+    if (!copies_uint8(sample) || !is_packed_rgb8(sample)) return false;
     if (sample.op_begin == sample.op_end) return true;
     if (sample.measure.kind) return false;
     if (!uses_luts(sample, pass.ops)) return fills_with_levels(sample);

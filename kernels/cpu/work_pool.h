@@ -1,17 +1,20 @@
 // Computes: which work a thread of a loader does next: an item of native work, or a task of Python's. The threads are
 //           Python's (cuaug/pipeline/thread_pool.py). They wait and work here without the GIL, and return to Python
 //           once per task and once per finished piece of native work, however many items it has.
-// Threads:  any; `Pool` locks. Work of a lower priority number comes first, then work that was added earlier.
+// Threads:  any; `Pool` locks. Work of a lower priority number comes first, then work that was added earlier. Work may
+//           have a time before which it does not begin; no thread is needed to watch that time.
 // Reference: none.
 // Tests:    tests/loader/test_native_work.py, also under ThreadSanitizer.
 #pragma once
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -58,20 +61,30 @@ struct Earlier {
 
 constexpr int64_t STOPPED = -1;
 
+inline int64_t nanoseconds(clockid_t clock) {
+    timespec time;
+    clock_gettime(clock, &time);
+    return int64_t(time.tv_sec) * 1000000000 + time.tv_nsec;
+}
+
 class Pool {
   public:
     ~Pool() { stop(); }
 
-    void add(int64_t priority, int64_t token, DoItem item, void* table, int64_t count) {
+    // not_before: a time of CLOCK_MONOTONIC, in nanoseconds.
+    void add(int64_t priority, int64_t token, DoItem item, void* table, int64_t count, int64_t not_before) {
         std::unique_ptr<Work> work(new Work{priority, 0, token, item, table, count, 0, {count}});
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             if (stopping_) return;
             work->order = added_++;
-            waiting_.insert(work.get());
+            if (not_before > nanoseconds(CLOCK_MONOTONIC))
+                delayed_.emplace(not_before, work.get());
+            else
+                waiting_.insert(work.get());
             work.release();
         }
-        if (count > 1)
+        if (count > 1 || not_before > 0)  // each idle thread then waits no longer than until that time
             idle_.notify_all();
         else
             idle_.notify_one();
@@ -84,8 +97,9 @@ class Pool {
         for (int64_t i = int64_t(workers_.size()); i <= number; ++i) workers_.emplace_back().number = i;
         Worker& worker = workers_[size_t(number)];
         for (;;) {
-            // Not idle_.wait: GCC 12 gave it a new symbol version, which older systems lack.
-            while (!stopping_ && waiting_.empty()) pthread_cond_wait(idle_.native_handle(), mutex_.native_handle());
+            for (begin_delayed(nanoseconds(CLOCK_MONOTONIC)); !stopping_ && waiting_.empty();
+                 begin_delayed(nanoseconds(CLOCK_MONOTONIC)))
+                wait();
             if (stopping_) return STOPPED;
             Work* const work = *waiting_.begin();
             const int64_t i = work->begun++;
@@ -102,10 +116,19 @@ class Pool {
         }
     }
 
+    // Delayed work begins now.
+    void hurry() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (delayed_.empty()) return;
+        begin_delayed(INT64_MAX);
+        idle_.notify_all();
+    }
+
     // Drops work that has not begun; `next` returns STOPPED from now on, at the latest after the current item.
     void stop() {
         const std::lock_guard<std::mutex> lock(mutex_);
         stopping_ = true;
+        begin_delayed(INT64_MAX);
         for (Work* const work : waiting_)
             if (finish(work, work->count - work->begun)) delete work;
         waiting_.clear();
@@ -121,6 +144,26 @@ class Pool {
     const pid_t process = getpid();
 
   private:
+    void begin_delayed(int64_t now) {
+        while (!delayed_.empty() && delayed_.begin()->first <= now) {
+            waiting_.insert(delayed_.begin()->second);
+            delayed_.erase(delayed_.begin());
+        }
+    }
+
+    // Waits until something is added, or the first delayed work is due.
+    void wait() {
+        // Not idle_.wait: GCC 12 gave it a new symbol version, which older systems lack.
+        if (delayed_.empty()) {
+            pthread_cond_wait(idle_.native_handle(), mutex_.native_handle());
+            return;
+        }
+        const int64_t left = delayed_.begin()->first - nanoseconds(CLOCK_MONOTONIC);
+        const int64_t until = nanoseconds(CLOCK_REALTIME) + left;  // a C++ condition waits by this clock
+        const timespec time = {time_t(until / 1000000000), long(until % 1000000000)};
+        pthread_cond_timedwait(idle_.native_handle(), mutex_.native_handle(), &time);
+    }
+
     static bool finish(Work* work, int64_t items) {
         return work->open.fetch_sub(items, std::memory_order_acq_rel) == items;
     }
@@ -133,7 +176,8 @@ class Pool {
 
     std::mutex mutex_;
     std::condition_variable idle_;
-    std::set<Work*, Earlier> waiting_;  // with items that have not begun
+    std::set<Work*, Earlier> waiting_;       // with items that have not begun
+    std::multimap<int64_t, Work*> delayed_;  // by the time before which they do not begin
     int64_t added_ = 0;
     bool stopping_ = false;
     std::deque<Worker> workers_;  // their addresses stay

@@ -1,9 +1,10 @@
 // Computes: the CUDA entry point for the pass that most batches consist of (is_resample_signature in core/signature.h):
-//           uint8 cropped and resized, then scaled and erased. It takes fewer registers than `augment`, so more blocks
-//           run at once, and reads the program once for all rows of a thread.
+//           uint8 cropped and resized, then scaled, normalized and erased, into a target that is not PACKED. It takes fewer
+//           registers than `augment`, so more blocks run at once, and reads the program once for all rows of a thread.
 // Threads:  cuda/tile.h.
 // Reference: core/augment.h.
 // Tests:    tests/cuda/test_kernels.py; tests/kernels/test_scratch.py runs this file on a CPU.
+#define CUAUG_NEVER_PACKED
 namespace cuaug {
 
 #include "cuda/tile.h"
@@ -24,6 +25,9 @@ DEVICE void finish_rows(const Sample& sample, const Op* ops, int y, int x, int r
             for (int row = 0; row < ROWS; ++row)
                 for (int c = 0; c < 3; ++c) scale(op.a[c], op.a[4 + c], -1.0f, v[row][c]);
             saturate_rows(v, op.limit);
+        } else if (is<Operations>(op.code, NORMALIZE)) {
+            UNROLL
+            for (int row = 0; row < ROWS; ++row) normalize(op, v[row]);
         } else if (may_be<Operations>(ERASE)) {
             UNROLL
             for (int row = 0; row < ROWS; ++row) erase(op, place_of(sample, y + row, x), v[row]);
@@ -42,8 +46,12 @@ KERNEL resample(const Sample* samples, const Op* ops, const float* tables, int64
     const auto sum = [&](const Span* rows, int height, const float* weights, bool inside, Span columns, float* lines) {
         sum_rows<uint8>(block, sample, rows, height, weights, inside, columns, lines);
     };
-    resample_tile(block, sample, tables, tile, scratch, sum,
-                  [&](int y, int x, int rows, int, PixelBlock* v) { finish_rows(sample, ops, y, x, rows, v); });
+    const auto finish = [&](int y, int x, int rows, int, PixelBlock* v) { finish_rows(sample, ops, y, x, rows, v); };
+    // In the kernel for every signature the registers do not suffice for both.
+    if (CUAUG_SIGNATURE != ~uint64(0) && resizes_levels(sample))
+        resize_levels(block, sample, tables, tile, scratch, finish);
+    else
+        resample_tile(block, sample, tables, tile, scratch, sum, finish);
 }
 
 }  // namespace cuaug

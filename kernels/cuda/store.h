@@ -9,12 +9,27 @@
 template <class Out, int max_rows>
 DEVICE void store_as(const Sample& sample, const PixelBlock* v, int y, int x, int rows) {
     const int channels = sample.target.channels;
-    const int64 height = sample.y.out, width = sample.x.out;
     const bool planar = sample.target.layout == CHW;
+    if (MAY_BE_PACKED && sample.target.patch > 0) {
+        const int plane = patch_plane(sample.target), step = patch_step(sample.target);
+        NO_UNROLL
+        for (int copy = 0; copy < sample.target.copies; ++copy) {
+            UNROLL
+            for (int row = 0; row < max_rows; ++row) {
+                if (row >= rows) break;
+                Out* const to = reinterpret_cast<Out*>(sample.target.address) + patch_offset(sample, y + row, x);
+                UNROLL
+                for (int c = 0; c < 3; ++c)
+                    if (c < channels) convert(v[row][c][0], to[c * plane + copy * step]);
+            }
+        }
+        return;
+    }
+    const int64 width = stored_pitch(sample);
     // Bytes between neighboring pixels, and between the channels of one.
     const int64 stride = int64(sizeof(Out)) * (planar ? 1 : channels);
-    const int64 plane = int64(sizeof(Out)) * (planar ? height * width : 1);
-    const int64 down = stride * (sample.transposed ? 1 : width), across = stride * (sample.transposed ? height : 1);
+    const int64 plane = int64(sizeof(Out)) * (planar ? stored_plane(sample) : 1);
+    const int64 down = stride * (sample.transposed ? 1 : width), across = stride * (sample.transposed ? width : 1);
     uint64 pixel = sample.target.address + uint64(y * down + x * across);
     UNROLL
     for (int row = 0; row < max_rows; ++row, pixel += down) {

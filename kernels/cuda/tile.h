@@ -5,10 +5,11 @@
 // Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
 #pragma once
 #include "core/augment.h"
+#include "core/jpeg_blocks.h"
 #include "cuda/clahe.h"
 #include "cuda/fast_paths.h"
-#include "cuda/jpeg_blocks.h"
 #include "cuda/median.h"
+#include "cuda/pillow_resize.h"
 #include "cuda/resample.h"
 #include "cuda/store.h"
 

@@ -21,7 +21,7 @@ struct TileGrid {
     int64_t rows, columns;
 };
 
-// libjpeg does not smooth the chroma of an image this narrow; MIN_CROP_SIDE in cuaug/codec/image.py.
+// libjpeg does not smooth the chroma of an image this narrow; MIN_CROP_SIDE in jpeg/decode_region.h.
 constexpr int64_t MIN_CROP_WIDTH = 8;
 
 // The tiles that hold a region and the chroma samples around it which smoothing reads, in pixels.

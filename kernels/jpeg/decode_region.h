@@ -115,11 +115,6 @@ Status decode_region(NativeDecoder& decoder, const EncodedRegion& image, const S
 
 extern "C" {
 
-// Whether to crop the JPEG of an `EncodedRegion` before it is decoded.
-EXPORT int32_t cuaug_pays_to_crop(const void* region, int32_t has_index) {
-    return find_stored_region(*static_cast<const EncodedRegion*>(region), has_index != 0).crop;
-}
-
 // Decodes one region in the calling thread. region: `EncodedRegion`. index: a `JpegIndex` or null.
 // memory [capacity]: receives the pixels. out [4]: the offset of pixel (y0, x0) in `memory`, bytes between rows, bytes
 // of memory that are needed, bytes of text. text [text_size]: lines printed to stderr. Returns a `Status`; FAILED with

@@ -1,5 +1,5 @@
 // Computes: what a GPU decodes of a batch's JPEGs, in one block of memory. C interface of cuaug/codec/device_jpegs.py.
-//           Many threads add images; then one thread plans and finishes the batch.
+//           Many threads add images; then one thread prepares and finishes the batch.
 // Threads:  `add` may run for different images at once; its memory is reserved by an atomic counter.
 // Reference: jpeg/device_jpeg.h.
 // Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
@@ -12,14 +12,14 @@
 namespace {
 
 // Sizes in bytes, counts, and offsets in the batch's memory.
-struct DevicePlan {
+struct JpegLaunch {
     int64_t images, blocks, tiles, sets, scans;
     int64_t images_at, blocks_at, tiles_at, definitions_at, scans_at, statuses_at;
     int64_t upload_bytes, sample_bytes, target_bytes, lookup_bytes, scan_bytes;
     int64_t segment_bytes;  // at the begin of the memory for scans: `keep` takes a copy
 };
 
-// Device addresses: the copy of the batch's memory, and what `plan` sized.
+// Device addresses: the copy of the batch's memory, and what `prepare` sized.
 struct DeviceAddresses {
     uint64_t upload, samples, targets, lookups, scans;
 };
@@ -42,10 +42,10 @@ class DeviceBatch {
         return std::max(stored_bound(size, height, width), stored_bound(size, width, height));
     }
 
-    // Returns the offset of `bytes` bytes in the batch's memory; -1 if they do not fit.
-    int64_t reserve(int64_t bytes) {
-        const int64_t at = used.fetch_add(round_to_16(bytes), std::memory_order_relaxed);
-        return at + bytes <= capacity ? at : -1;
+    // Returns the offset of `bytes` bytes in the batch's memory, for an image that another decoder decodes. -1 if they do
+    // not fit, or the image's share is taken: it has changed after its data were to be copied.
+    int64_t reserve_whole(int64_t number, int64_t bytes) {
+        return jpegs[size_t(number)].has_memory ? -1 : reserve(bytes);
     }
 
     // Adds image `number`. False if the kernels do not decode it.
@@ -131,44 +131,44 @@ class DeviceBatch {
     }
 
     // Sizes the batch after all images were added.
-    DevicePlan plan() {
-        DevicePlan plan = {};
+    JpegLaunch prepare() {
+        JpegLaunch launch = {};
         for (DeviceJpeg& jpeg : jpegs) {
             if (!jpeg.is_added) continue;
-            ++plan.images;
-            plan.blocks += jpeg.blocks(), plan.tiles += jpeg.tiles();
-            jpeg.samples_at = plan.sample_bytes;
-            for (int i = 0; i < jpeg.image.components; ++i) plan.sample_bytes += jpeg.sample_bytes(i);
-            jpeg.target_at = plan.target_bytes;
-            plan.target_bytes += round_to_16(jpeg.target_bytes());
+            ++launch.images;
+            launch.blocks += jpeg.blocks(), launch.tiles += jpeg.tiles();
+            jpeg.samples_at = launch.sample_bytes;
+            for (int i = 0; i < jpeg.image.components; ++i) launch.sample_bytes += jpeg.sample_bytes(i);
+            jpeg.target_at = launch.target_bytes;
+            launch.target_bytes += round_to_16(jpeg.target_bytes());
             jpeg.set = find_set(jpeg.definitions);
             if (!jpeg.is_scanned) continue;
-            ++plan.scans;
-            jpeg.segments_at = plan.segment_bytes, plan.segment_bytes += segment_bytes(jpeg.scan);
-            jpeg.cells_at = plan.scan_bytes, plan.scan_bytes += cell_bytes(jpeg.scan);
+            ++launch.scans;
+            jpeg.segments_at = launch.segment_bytes, launch.segment_bytes += segment_bytes(jpeg.scan);
+            jpeg.cells_at = launch.scan_bytes, launch.scan_bytes += cell_bytes(jpeg.scan);
         }
-        plan.scan_bytes += plan.segment_bytes;
-        plan.sets = int64_t(sets.size()), plan.lookup_bytes = plan.sets * int64_t(sizeof(HuffmanLookups));
-        plan.images_at = reserve(plan.images * int64_t(sizeof(JpegImage)));
-        plan.blocks_at = reserve(plan.blocks * int64_t(sizeof(JpegWork)));
-        plan.tiles_at = reserve(plan.tiles * int64_t(sizeof(JpegTile)));
-        plan.definitions_at = reserve(plan.sets * int64_t(sizeof(HuffmanDefinitions)));
-        plan.scans_at = reserve(plan.scans * int64_t(sizeof(JpegScan)));
-        plan.statuses_at = reserve(4 * int64_t(jpegs.size()));
-        const int64_t offsets[] = {plan.images_at,      plan.blocks_at, plan.tiles_at,
-                                   plan.definitions_at, plan.scans_at,  plan.statuses_at};
+        launch.scan_bytes += launch.segment_bytes;
+        launch.sets = int64_t(sets.size()), launch.lookup_bytes = launch.sets * int64_t(sizeof(HuffmanLookups));
+        launch.images_at = reserve(launch.images * int64_t(sizeof(JpegImage)));
+        launch.blocks_at = reserve(launch.blocks * int64_t(sizeof(JpegWork)));
+        launch.tiles_at = reserve(launch.tiles * int64_t(sizeof(JpegTile)));
+        launch.definitions_at = reserve(launch.sets * int64_t(sizeof(HuffmanDefinitions)));
+        launch.scans_at = reserve(launch.scans * int64_t(sizeof(JpegScan)));
+        launch.statuses_at = reserve(4 * int64_t(jpegs.size()));
+        const int64_t offsets[] = {launch.images_at,      launch.blocks_at, launch.tiles_at,
+                                   launch.definitions_at, launch.scans_at,  launch.statuses_at};
         if (*std::min_element(offsets, offsets + 6) < 0) throw std::bad_alloc();
-        memset(memory + plan.statuses_at, 0, 4 * jpegs.size());
-        plan.upload_bytes = used;
-        return last_plan = plan;
+        memset(memory + launch.statuses_at, 0, 4 * jpegs.size());
+        launch.upload_bytes = used;
+        return prepared = launch;
     }
 
-    // Writes the tables of the planned batch. targets [images]: receives each image's address; 0: it was not added.
+    // Writes the tables of the prepared batch. targets [images]: receives each image's address; 0: it was not added.
     void finish(const DeviceAddresses& addresses, uint64_t* targets) const {
-        auto* image = reinterpret_cast<JpegImage*>(memory + last_plan.images_at);
-        auto* block = reinterpret_cast<JpegWork*>(memory + last_plan.blocks_at);
-        auto* tile = reinterpret_cast<JpegTile*>(memory + last_plan.tiles_at);
-        auto* scan = reinterpret_cast<JpegScan*>(memory + last_plan.scans_at);
+        auto* image = reinterpret_cast<JpegImage*>(memory + prepared.images_at);
+        auto* block = reinterpret_cast<JpegWork*>(memory + prepared.blocks_at);
+        auto* tile = reinterpret_cast<JpegTile*>(memory + prepared.tiles_at);
+        auto* scan = reinterpret_cast<JpegScan*>(memory + prepared.scans_at);
         int number = 0;
         for (size_t i = 0; i < jpegs.size(); ++i) {
             const DeviceJpeg& jpeg = jpegs[i];
@@ -181,7 +181,7 @@ class DeviceBatch {
             }
             image->lookups = addresses.lookups + uint64_t(jpeg.set) * sizeof(HuffmanLookups);
             image->target += targets[i];
-            image->status = addresses.upload + uint64_t(last_plan.statuses_at) + 4 * i;
+            image->status = addresses.upload + uint64_t(prepared.statuses_at) + 4 * i;
             uint64_t samples = addresses.samples + uint64_t(jpeg.samples_at);
             for (int c = 0; c < image->components; ++c)
                 image->component[c].samples = samples, samples += uint64_t(jpeg.sample_bytes(c));
@@ -189,7 +189,7 @@ class DeviceBatch {
                 *scan = jpeg.scan;
                 scan->data = image->data, scan->lookups = image->lookups, scan->status = image->status;
                 scan->segments = addresses.scans + uint64_t(jpeg.segments_at);
-                scan->cells_at = addresses.scans + uint64_t(last_plan.segment_bytes + jpeg.cells_at);
+                scan->cells_at = addresses.scans + uint64_t(prepared.segment_bytes + jpeg.cells_at);
                 image->segments = scan->segments;
                 ++scan;
             }
@@ -200,7 +200,7 @@ class DeviceBatch {
                 for (int x = jpeg.tiles_left(); x < image->right; x += TILE_WIDTH) *tile++ = {number, y, x, 0};
             ++image, ++number;
         }
-        auto* definitions = reinterpret_cast<HuffmanDefinitions*>(memory + last_plan.definitions_at);
+        auto* definitions = reinterpret_cast<HuffmanDefinitions*>(memory + prepared.definitions_at);
         for (const HuffmanDefinitions* set : sets) *definitions++ = *set;
     }
 
@@ -222,6 +222,12 @@ class DeviceBatch {
     }
 
   private:
+    // Returns the offset of `bytes` bytes in the batch's memory; -1 if they do not fit.
+    int64_t reserve(int64_t bytes) {
+        const int64_t at = used.fetch_add(round_to_16(bytes), std::memory_order_relaxed);
+        return at + bytes <= capacity ? at : -1;
+    }
+
     // Describes the image but for its data and segments, by the file or its header. mcus: receives what to decode.
     bool describe(const EncodedRegion& request, const unsigned char* data, int64_t size, HuffmanTables& tables,
                   DeviceJpeg& jpeg, Rectangle& mcus) const {
@@ -293,6 +299,7 @@ class DeviceBatch {
                     sizeof(JpegWork) * size_t(jpeg.blocks() + jpeg.tiles()) + (jpeg.is_scanned ? sizeof(JpegScan) : 0));
         if (segment_bytes + data_bytes + tables + 32 > bound(request.size, request.height, request.width))
             return false;  // many restart intervals
+        jpeg.has_memory = true;
         jpeg.segments_at = reserve(segment_bytes), jpeg.data_at = reserve(data_bytes);
         if (jpeg.segments_at < 0 || jpeg.data_at < 0) return false;
         std::copy(list.segments.begin(), list.segments.end(),
@@ -321,7 +328,7 @@ class DeviceBatch {
     std::atomic<int64_t> used{0};
     std::vector<const HuffmanDefinitions*> sets;
     std::unordered_map<uint64_t, std::vector<int64_t>> number_of_set;
-    DevicePlan last_plan = {};
+    JpegLaunch prepared = {};
 };
 
 }  // namespace
@@ -385,15 +392,16 @@ EXPORT void cuaug_device_batch_make_resident(const void* batch, int64_t number, 
     static_cast<const DeviceBatch*>(batch)->make_resident(number, *static_cast<ResidentJpeg*>(resident), places);
 }
 
-// Offset of `bytes` bytes of the batch's memory, a multiple of 16, for the caller; -1 if they do not fit.
-EXPORT int64_t cuaug_device_batch_reserve(void* batch, int64_t bytes) {
-    return static_cast<DeviceBatch*>(batch)->reserve(bytes);
+// Offset of `bytes` bytes of the batch's memory, a multiple of 16, for image `number`, which another decoder decodes. -1
+// if they do not fit, or its share is taken.
+EXPORT int64_t cuaug_device_batch_reserve(void* batch, int64_t number, int64_t bytes) {
+    return static_cast<DeviceBatch*>(batch)->reserve_whole(number, bytes);
 }
 
-// plan: receives a `DevicePlan`. Returns 0; 1 without memory, or if the batch's is too small.
-EXPORT int32_t cuaug_device_batch_plan(void* batch, void* plan) {
+// launch: receives a `JpegLaunch`. Returns 0; 1 without memory, or if the batch's is too small.
+EXPORT int32_t cuaug_device_batch_prepare(void* batch, void* launch) {
     try {
-        *static_cast<DevicePlan*>(plan) = static_cast<DeviceBatch*>(batch)->plan();
+        *static_cast<JpegLaunch*>(launch) = static_cast<DeviceBatch*>(batch)->prepare();
         return 0;
     } catch (const std::bad_alloc&) {
         return 1;

@@ -24,12 +24,16 @@ constexpr int64_t DATA_PADDING = 16;
 // Whether the longer codes fit the look-up table of a valid definition.
 template <int LONGER_ENTRIES>
 bool fits_lookup(const unsigned char* counts) {
+    static thread_local unsigned char last[16] = {};  // it fits: most files have the same tables
+    if (!memcmp(counts, last, sizeof last)) return true;
     int bits_of_prefix[FIRST_ENTRIES] = {}, total = 0;
     for (int length = 1, code = 0; length <= 16; ++length, code <<= 1)
         for (int i = 0; i < counts[length - 1]; ++i, ++code)
             if (length > FIRST_BITS) bits_of_prefix[code >> (length - FIRST_BITS)] = length - FIRST_BITS;
     for (const int bits : bits_of_prefix) total += bits ? 1 << bits : 0;
-    return total <= LONGER_ENTRIES;
+    if (total > LONGER_ENTRIES) return false;
+    memcpy(last, counts, sizeof last);
+    return true;
 }
 
 // Copies the tables that the frame uses; the others are zeros. False if one does not fit.
@@ -167,9 +171,12 @@ bool list_by_entry_points(const Frame& frame, int64_t size, const EntryPoints& e
     image.across = int(is_joined ? (mcus.bottom - mcus.top) * entries.columns : end - begin);
     image.stride = image.across + 1;
     list.lanes = (mcus.bottom - mcus.top) * (end - begin);
+    const int64_t ends = is_joined ? 1 : mcus.bottom - mcus.top;
+    list.segments.resize(size_t(list.lanes + ends));
+    JpegSegment* next = list.segments.data();
     const auto add = [&](int64_t number, int64_t shift, int64_t x, int64_t y, int64_t count) {
-        list.segments.push_back(make_segment(entries.at[size_t(number)] + shift, entries.prediction(number),
-                                             frame.components, x, y, count));
+        *next++ =
+            make_segment(entries.at[size_t(number)] + shift, entries.prediction(number), frame.components, x, y, count);
     };
     int64_t shift = 0;
     for (int64_t row = mcus.top; row < mcus.bottom; ++row) {
@@ -260,11 +267,12 @@ struct FileOrigin {
 struct DeviceJpeg {
     bool is_added = false;
     bool is_resident = false;  // its data and segments lie in device memory
+    bool has_memory = false;   // its share of the batch's memory is taken
     JpegImage image = {};
     HuffmanDefinitions definitions;
     int64_t lanes = 0;                               // segments to decode
     int64_t data_at = 0, segments_at = 0;            // offsets in the batch's memory
-    int64_t samples_at = 0, target_at = 0, set = 0;  // by `plan`
+    int64_t samples_at = 0, target_at = 0, set = 0;  // by `prepare`
     int64_t first_segment = 0;                       // to decode, of all
     Frame frame;
     // If the GPU finds the segments:
@@ -272,7 +280,7 @@ struct DeviceJpeg {
     FileKey key = {};  // of the file's bytes
     FileOrigin file = {};
     JpegScan scan = {};
-    int64_t cells_at = 0;  // after all segments in the memory for scans; by `plan`, as `segments_at`
+    int64_t cells_at = 0;  // after all segments in the memory for scans; by `prepare`, as `segments_at`
 
     int64_t blocks() const { return ceil_div(lanes, DECODE_THREADS); }
     // The first pixel of all tiles. A thread of color_jpeg reads whole blocks.

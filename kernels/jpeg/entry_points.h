@@ -13,8 +13,8 @@
 
 namespace {
 
-// Distance of entry points, about: a crop is up to two distances wider than its region. The maximum is that of restart
-// markers in cuaug/codec/jpegtran.py.
+// Distance of entry points, about: a crop is up to two distances wider than its region. An index takes 7 % of its files'
+// size at the minimum, and 2 % at the maximum.
 constexpr int64_t MIN_DISTANCE_PIXELS = 16, MAX_DISTANCE_PIXELS = 64;
 
 // Up to a row: an index of a longer distance would be none of such a file.

@@ -39,9 +39,18 @@ enum Marker : int {
     FILL = 0xff,  // no marker: fill bytes may precede one
 };
 
+// Why a JPEG is left to Pillow, which decodes it or names the damage.
+enum ForPillow : int {
+    DAMAGED_MARKERS = -1,
+    WITHOUT_END = -2,
+    MAY_BE_RGB = -3,
+    UNUSUAL_EXIF = -4,
+    TOO_MANY_SCANS = -5
+};
+
 struct JpegHeader {
-    int32_t height, width, components;  // as stored; 0 without a frame header
-    int32_t orientation;                // 1 to 8; 0 for unusual markers or EXIF, or if it may be RGB
+    int32_t height, width, components;  // as stored; 0 for Pillow
+    int32_t orientation;                // 1 to 8, or a `ForPillow`
     int32_t restart_interval;           // MCUs; 0 without restart markers
 };
 
@@ -158,60 +167,72 @@ bool is_named_rgb(const unsigned char* at) { return at[10] == 'R' && at[13] == '
 
 // Reads all markers, past the scans. nvImageCodec 0.9.0 may return an image gray, as a success, where a marker is
 // misplaced; Pillow refuses the file. On a GPU it takes three components for YCbCr, as a success; Pillow knows RGB.
-JpegHeader read_jpeg_header(const unsigned char* data, int64_t size, int64_t max_scans, int64_t max_work) {
-    const JpegHeader rejected = {0, 0, 0, 0, 0};
+// ends_at_scan: reads the markers before the first scan alone, of the file or its beginning: WITHOUT_END if that is
+// too short.
+JpegHeader read_jpeg_header(const unsigned char* data, int64_t size, int64_t max_scans, int64_t max_work,
+                            bool ends_at_scan = false) {
+    const auto left_to_pillow = [](ForPillow reason) { return JpegHeader{0, 0, 0, reason, 0}; };
+    const JpegHeader damaged = left_to_pillow(DAMAGED_MARKERS);
     JpegHeader header = {0, 0, 0, 1, 0};
-    if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return rejected;
+    if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return damaged;
     int64_t scans = 0;
     int missing = -1;  // components of a sequential frame without a scan so far; -1 in other frames
     bool has_exif = false, may_be_rgb = false;
     ProgressiveScans progress;
-    for (int64_t at = 2; at + 2 <= size && data[at] == 0xff;) {
+    for (int64_t at = 2; at + 2 <= size;) {
+        if (data[at] != 0xff) return damaged;
         const int marker = data[at + 1];
         if (marker == FILL) {
             ++at;
             continue;
         }
         if (marker == EOI) {
-            const bool is_whole = scans > 0 && missing <= 0 && progress.is_complete();
-            return is_whole && !(may_be_rgb && header.components == 3) ? header : rejected;
+            if (!scans || missing > 0 || !progress.is_complete()) return damaged;
+            return may_be_rgb && header.components == 3 ? left_to_pillow(MAY_BE_RGB) : header;
         }
         const bool is_misplaced = marker < SOF0 || is_restart_marker(marker) || marker == SOI;
-        if (is_misplaced || (scans && !may_follow_scan(marker)) || at + 4 > size) return rejected;
+        if (is_misplaced || (scans && !may_follow_scan(marker))) return damaged;
+        if (at + 4 > size) break;
         const int length = big_endian_16(data + at + 2);
         int64_t end = at + 2 + length;
         if (marker == SOS) {
+            if (ends_at_scan) return header;
+            if (at + 4 >= size || end > size) break;
             if (missing >= 0) {
-                if (at + 4 >= size || missing < data[at + 4]) return rejected;
+                if (missing < data[at + 4]) return damaged;
                 missing -= data[at + 4];
             }
-            if (progress.components && (end > size || !progress.add(data + at + 2, length))) return rejected;
-            if (++scans > max_scans || scans * header.height * header.width > max_work) return rejected;
+            if (progress.components && !progress.add(data + at + 2, length)) return damaged;
+            if (++scans > max_scans || scans * header.height * header.width > max_work)
+                return left_to_pillow(TOO_MANY_SCANS);
             end = find_scan_end(data, size, end);
-            if (end < 0) return rejected;
+            if (end < 0) break;
         } else if (is_frame_marker(marker)) {
-            if (at + 10 > size || header.components || length < 8 + 3 * data[at + 9]) return rejected;
+            if (at + 10 > size) break;
+            if (header.components || length < 8 + 3 * data[at + 9]) return damaged;
             header.height = big_endian_16(data + at + 5), header.width = big_endian_16(data + at + 7);
             header.components = data[at + 9];
             may_be_rgb |= header.components == 3 && end <= size && is_named_rgb(data + at);
             if (marker == SOF0 || marker == SOF1 || marker == SOF9) missing = header.components;
             if (marker == SOF2 || marker == SOF10) {
-                if (header.components > 4 || end > size) return rejected;
+                if (header.components > 4) return damaged;
+                if (end > size) break;
                 progress.begin(header.components, data + at + 10);
             }
         } else if (marker == DRI && !scans && length == 4 && end <= size) {
             header.restart_interval = big_endian_16(data + at + 4);
         } else if (marker == APP1 && at + 10 <= size && memcmp(data + at + 4, "Exif\0", 6) == 0) {
-            if (has_exif || scans || end > size) return rejected;
+            if (end > size) break;
+            if (has_exif || scans) return left_to_pillow(UNUSUAL_EXIF);
             has_exif = true;
             header.orientation = tiff_orientation(data + at + 10, end - (at + 10));
-            if (!header.orientation) return rejected;
+            if (!header.orientation) return left_to_pillow(UNUSUAL_EXIF);
         } else if (marker == APP14 && end <= size) {
             may_be_rgb |= adobe_denies_ycbcr(data + at, length);
         }
         at = end;
     }
-    return rejected;
+    return left_to_pillow(WITHOUT_END);
 }
 
 // Counts the scans that libjpeg decodes, up to the end of the image. Like libjpeg it goes from segment to segment and

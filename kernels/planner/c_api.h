@@ -1,6 +1,6 @@
-// Computes: the plan builder's inner loops, called from cuaug/plan/pass_table.py and geometry.py. Functions that change
-//           a plan take the samples `indices` [n], ascending (null: the first n), and return the passes started,
-//           NEEDS_ROOM or UNFIT (planner/plan_builder.h).
+// Computes: the plan builder's inner loops, called from cuaug/plan/. Functions that change a plan take the samples
+//           `indices` [n], ascending (null: the first n), and return the passes started, NEEDS_ROOM or UNFIT
+//           (planner/plan_builder.h).
 // Threads:  the caller's alone.
 // Reference: planner/plan_builder.h, planner/geometry.h.
 // Tests:    tests/transforms, tests/properties, tests/kernels/test_layout.py.
@@ -66,8 +66,8 @@ EXPORT int64_t cuaug_pad(PassTable* plan, const int64_t* indices, int64_t n, con
 
 // size [2, n]: height, width.
 EXPORT int64_t cuaug_resize(PassTable* plan, const int64_t* indices, int64_t n, const int64_t* size, int32_t filter,
-                            int32_t antialias, float clamp) {
-    return resize({*plan, indices, n}, size, size + n, filter, antialias, clamp);
+                            int32_t antialias, int32_t pillow, float clamp) {
+    return resize({*plan, indices, n}, size, size + n, filter, antialias, pillow, clamp);
 }
 
 // size [2, n]: height, width. matrix [n, 3, 3]; fill [3].
@@ -104,6 +104,11 @@ EXPORT int64_t cuaug_append(PassTable* plan, const int64_t* indices, int64_t n, 
 EXPORT int64_t cuaug_finish(PassTable* plan, int64_t passes, int32_t type, int32_t layout, int32_t channels,
                             void* rows) {
     return finish(*plan, passes, type, layout, channels, static_cast<Sample*>(rows));
+}
+
+// rows [n]; tables: null, or room for the words that a call without it returned; see `weigh`.
+EXPORT int64_t cuaug_weigh(void* rows, int64_t n, int64_t first, void* tables) {
+    return weigh(static_cast<Sample*>(rows), n, first, static_cast<int*>(tables));
 }
 
 // rows [n]; ops, place, sorted [count].

@@ -4,7 +4,7 @@
 // Reference: kernels/plan.h (fields of a row), planner/geometry.h (arithmetic along an axis), cuaug/plan/pass_table.py.
 // Tests:    tests/transforms, tests/properties; the structure's size: tests/kernels/test_layout.py.
 #pragma once
-#include "planner/geometry.h"
+#include "planner/pillow_weights.h"
 
 // Whether geometry may follow the operations of a pass; as in cuaug/plan/pass_table.py.
 enum OpsKind { NO_OPS, POINTWISE, POSITIONAL };
@@ -147,15 +147,20 @@ inline bool are_sizes(int64 n, const int64* height, const int64* width) {
     return true;
 }
 
-// Images of the requested size stay unchanged. Reasons for a pass: 0, operations; 1, a resampling of another kind.
+// Whether Pillow sums columns first: version 13 does where that leaves fewer pixels to the other sums.
+inline bool sums_columns_first(int pillow, int64 height, int64 width, int64 new_height, int64 new_width) {
+    return pillow >= 13 && new_height < height && height - new_height > 2 * (width - new_width);
+}
+
+// Images of the requested size stay unchanged. pillow: 0, or the version whose integers resize. Reasons for a pass: 0, operations; 1, a resampling of another kind.
 inline int64 resize(const Selection& chosen, const int64* height, const int64* width, int filter, bool antialias,
-                    float clamp) {
+                    int pillow, float clamp) {
     const PassTable& plan = chosen.plan;
     if (!are_sizes(chosen.n, height, width)) return UNFIT;
     const bool is_exact = filter == NEAREST_EXACT;
     if (is_exact) filter = NEAREST;
     // These decide ties in one direction, so they do not commute with a flip.
-    const bool has_direction = filter == NEAREST || filter == BOX;
+    const bool has_direction = filter == NEAREST || filter == BOX || pillow;
     const auto has_size = [&](int64 i) {
         return down(chosen.row(i)).out == height[i] && across(chosen.row(i)).out == width[i];
     };
@@ -164,7 +169,7 @@ inline int64 resize(const Selection& chosen, const int64* height, const int64* w
         if (has_size(i)) return -1;
         if (plan.ops[chosen[i]] != NO_OPS) return 0;
         if (!plan.is_resampled[chosen[i]]) return has_direction && is_mirrored(row) ? 1 : -1;
-        const bool same_kind = row.filter == filter && bool(row.antialias) == antialias && !has_direction;
+        const bool same_kind = row.filter == filter && row.antialias == int(antialias) && !has_direction;
         return same_kind && !row.warped && !shows_padding(row) ? -1 : 1;
     });
     if (started == NEEDS_ROOM) return started;
@@ -177,12 +182,14 @@ inline int64 resize(const Selection& chosen, const int64* height, const int64* w
             compose_resize(across(row), width[i]);
             continue;
         }
+        const bool columns_first = sums_columns_first(pillow, down(row).out, across(row).out, height[i], width[i]);
         resize(down(row), height[i]);
         resize(across(row), width[i]);
-        if (is_exact) take_center(row.y), take_center(row.x);
+        if (is_exact || (pillow && filter == NEAREST)) take_center(row.y), take_center(row.x);
         row.before.border = row.after.border;
         memcpy(row.before.fill, row.after.fill, sizeof row.before.fill);
         row.filter = filter, row.antialias = antialias, row.clamp = clamp;
+        if (pillow) row.antialias = columns_first != bool(row.transposed) ? Y_FIRST : X_FIRST;
         is_resampled = true;
     }
     return started;
@@ -320,7 +327,8 @@ inline int64 finish(const PassTable& plan, int64 passes, int type, int layout, i
                 row.target.type = type, row.target.layout = layout, row.target.channels = channels;
         }
         if (row.neighborhood == NONE)
-            for (Axis* axis : {&row.y, &row.x}) axis->taps = taps(*axis, row);
+            for (Axis* axis : {&row.y, &row.x})
+                axis->taps = resizes_as_pillow(row) ? pillow_taps(*axis, row.filter) : taps(*axis, row);
     }
     return place_statistics(rows, passes, n);
 }

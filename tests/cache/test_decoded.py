@@ -247,12 +247,3 @@ def test_out_of_memory_ends_adding(monkeypatch, caplog):
     cache.open(COUNT, CONTENTS)
     assert cache.put(0, make_image(0)) is None and cache.put(1, make_image(1)) is None
     assert [record.levelname for record in caplog.records] == ["WARNING"] and "out of memory" in caplog.text
-
-
-def test_a_large_image_has_its_own_block(small_blocks):
-    cache = DecodedCache(limit_bytes=10_000)
-    cache.open(COUNT, CONTENTS)
-    images = [make_image(0, 5, 5), make_image(1, 30, 30), make_image(2, 5, 5)]
-    views = [cache.put(i, pixels) for i, pixels in enumerate(images)]
-    assert all(is_same(view, pixels) for view, pixels in zip(views, images, strict=True))
-    assert cache.stats == CacheStats(3, 75 + 2700 + 75, 10_000)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import DecodedCache, EncodedCache, Loader, LoaderError
+from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from tests.fuzz import fuzz_cache
 from tests.support.cache.cached_images import ROOT, is_same, make_image
@@ -100,16 +100,6 @@ def test_a_failing_disk_disables_the_cache(folder, call, number, caplog, monkeyp
     assert os.strerror(number) in caplog.text and len(caplog.records) == 1
 
 
-def test_out_of_memory_disables_the_cache(folder, caplog, monkeypatch):
-    cache = open_cache(folder)
-
-    def refuse(size: int) -> np.ndarray:
-        raise MemoryError
-
-    monkeypatch.setattr(cache._store._buffers, "empty", refuse)
-    assert cache.get(1) is None and "MemoryError" in caplog.text and len(caplog.records) == 1
-
-
 def test_a_pixel_file_that_shrank_never_grows_again(folder, caplog):
     """A process that has verified checksums would take other pixels for its images."""
     cache, other = open_cache(folder), open_cache(folder)
@@ -122,11 +112,6 @@ def test_a_pixel_file_that_shrank_never_grows_again(folder, caplog):
     assert (folder / "pixels").stat().st_size == SIZES[0]
     assert is_same(cache.get(0), make_image(0)) and all(cache.get(i) is None for i in range(1, COUNT))
     assert caplog.text.count("its pixels were truncated") == 1
-
-
-def test_an_index_out_of_range(folder):
-    cache = open_cache(folder)
-    assert cache.get(-1) is None and cache.get(COUNT) is None and is_same(cache.get(1), make_image(1))
 
 
 def test_freed_memory_is_reused(folder):
@@ -168,17 +153,6 @@ def test_a_faulty_cache_does_not_change_an_epoch(tmp_path, fault, caplog, monkey
     for cached, uncached in zip(result, expected, strict=True):
         assert cached.keys() == uncached.keys() and all((cached[i] == uncached[i]).all() for i in uncached)
     assert len(caplog.records) == (0 if fault == "deleted" else 1)
-
-
-def test_out_of_memory_in_the_encoded_cache(caplog):
-    class Huge(bytearray):
-        def __bytes__(self) -> bytes:
-            raise MemoryError
-
-    cache = EncodedCache(1000)
-    cache.open(3, {})
-    assert cache.put(0, b"a", None) and not cache.put(1, Huge(b"b"), None) and not cache.put(2, b"c", None)
-    assert cache.get(0) == (b"a", None) and caplog.text.count("takes no more samples") == 1
 
 
 # --- opening a damaged cache -----------------------------------------------------------------------------------------

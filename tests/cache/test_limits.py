@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import psutil
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cuaug._runtime import cpus
-from cuaug.cache import CacheStats, DecodedCache, EncodedCache, cache_limits
-from cuaug.cache.cache_limits import format_bytes
+from cuaug.cache import CacheStats, DecodedCache, EncodedCache, cache_limits, shrunken_size
 from cuaug.errors import LoaderError
+from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms import Resize
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "8GB", True])
@@ -40,32 +42,22 @@ def test_directory_must_be_a_path_to_a_directory(tmp_path):
     assert not (tmp_path / "somewhere").exists(), "made only when the cache is opened"
 
 
-def test_the_default_limit_is_half_of_the_available_memory(monkeypatch):
-    monkeypatch.setattr(cache_limits, "_reserved", {})  # caches of other tests
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    alone = EncodedCache().limit_bytes
-    assert 0 < alone <= psutil.virtual_memory().total // 2
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert EncodedCache().limit_bytes == pytest.approx(alone / 4, rel=0.2)
-    assert DecodedCache().limit_bytes == pytest.approx(alone / 4, rel=0.2)
-
-
 def test_default_limits_leave_out_memory_reserved_by_other_caches(monkeypatch):
     monkeypatch.setattr(cpus, "available_memory", lambda: 8_000_000)
     monkeypatch.setattr(cache_limits, "_reserved", {})
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    first, second = EncodedCache(), DecodedCache()
-    given, third = EncodedCache(10**12), EncodedCache()
+    first, second = DecodedCache(), DecodedCache()
+    given, third = DecodedCache(limit_bytes=10**12), DecodedCache()
     assert [first.limit_bytes, second.limit_bytes, third.limit_bytes] == [4_000_000, 2_000_000, 1_000_000]
     del second, given
-    assert EncodedCache().limit_bytes == 1_500_000
+    assert DecodedCache().limit_bytes == 1_500_000
     first.open(1, {})
-    first.put(0, bytes(3_000_000), 0)
-    assert EncodedCache().limit_bytes == 3_000_000, "the filled memory is no longer reserved"
+    assert first.put(0, np.zeros((1000, 1000, 3), np.uint8)) is not None
+    assert DecodedCache().limit_bytes == 3_000_000, "the filled memory is no longer reserved"
     first.close()
-    assert EncodedCache().limit_bytes == 3_500_000, "the third still has its reservation"
+    assert DecodedCache().limit_bytes == 3_500_000, "the third still has its reservation"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert EncodedCache().limit_bytes == 1_500_000
+    assert DecodedCache().limit_bytes == 1_500_000
 
 
 class StatsReader(dict):
@@ -76,20 +68,22 @@ class StatsReader(dict):
         assert cache().stats == CacheStats(0, 0, limit_bytes)
 
 
-@pytest.mark.parametrize("cache", [EncodedCache, DecodedCache])
-def test_caches_may_be_made_in_parallel(monkeypatch, cache):
+def test_caches_may_be_made_in_parallel(monkeypatch):
     monkeypatch.setattr(cache_limits, "_reserved", StatsReader())
-    cache()
+    DecodedCache()
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (108_400, "108 kB"), (999_499, "999 kB"), (999_500, "1 MB"),
-     (1_234_567_890, "1.23 GB"), (5 * 10**18, "5,000 PB")],
-)  # fmt: skip
-def test_format_bytes(size, text):
-    assert format_bytes(size) == text
+sides = st.integers(1, 5000)
 
 
-def test_stats_are_readable():
-    assert str(CacheStats(1024, 139_300_000_000, 200_000_000_000)) == "1,024 samples, 139 GB of 200 GB"
+@given(sides, sides, st.integers(1, 600))
+@example(256, 256, 256)
+@example(511, 1023, 256)
+@example(1023, 511, 256)
+def test_shrunken_size_is_the_size_of_resize_but_never_larger(height, width, short_side):
+    resized = Resize(short_side).make_params(
+        SampleRNG(0, 0, np.zeros(1, np.int64)), np.array([height]), np.array([width])
+    )  # fmt: skip
+    size = int(resized["height"][0]), int(resized["width"][0])
+    assert shrunken_size(height, width, short_side) == (size if min(height, width) > short_side else (height, width))
+    assert shrunken_size(height, width, None) == (height, width)

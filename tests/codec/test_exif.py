@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec import read_header
-from cuaug.codec.sniff import apply_orientation, exif_orientation
+from cuaug.codec.sniff import exif_orientation
 from tests.support.codec.encoded_images import (
     FORMATS,
     JPEG,
@@ -46,23 +46,6 @@ def test_orientation_can_be_ignored(value, decoder):
         expected = as_pillow(plain) if name != "jpeg, two blocks" else as_pillow(JPEG)
         np.testing.assert_array_equal(decoder.decode(header), expected, name)
         np.testing.assert_array_equal(decoder.decode(header, (3, 5, 20, 30)), expected[3:20, 5:30], name)
-
-
-@pytest.mark.parametrize("size", [(1, 1), (1, 70), (33, 1), (32, 32), (31, 65), (64, 95)])
-@pytest.mark.parametrize("value", range(1, 9))
-def test_apply_orientation_equals_numpy(value, size):
-    """Sizes around the block size, packed and within a larger image; nothing beyond the output is written."""
-    larger = np.random.default_rng(value).integers(0, 256, (size[0] + 5, size[1] + 6, 3), dtype=np.uint8)
-    pixels = larger[2:-3, 4:-2]
-    flipped = {2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1]}
-    swapped = pixels.transpose(1, 0, 2)
-    swapped = {5: swapped, 6: swapped[:, ::-1], 7: swapped[::-1, ::-1], 8: swapped[::-1]}
-    expected = {1: pixels, **flipped, **swapped}[value]
-    out = np.empty(pixels.size + 8, dtype=np.uint8)
-    for stored in (pixels, pixels.copy()):
-        out[:] = 77
-        np.testing.assert_array_equal(apply_orientation(stored, value, out[:-8]), expected)
-        assert (out[-8:] == 77).all()
 
 
 UNUSUAL_BLOCKS = {

@@ -1,4 +1,4 @@
-"""Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbors.
+"""Thousands of damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbors.
 
 fuzz_images.py lists the promises, mutations.py the kinds of damage. The images are decoded in separate processes; a
 crash names its case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one.
@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from cuaug.codec import CpuDecoder
-from tests.fuzz.fuzz_images import FOUND, SEEDS, Case, Fuzzer, make_case
-from tests.fuzz.mutations import KINDS, join, mutate, split
-from tests.support.codec.encoded_images import JPEG, PNG
+from tests.fuzz.fuzz_images import FOUND, Case, Fuzzer, make_case
+from tests.fuzz.mutations import join, split
+from tests.support.codec.encoded_images import JPEG
 from tests.support.codec.originals import ORIGINALS
 
 ROOT = Path(__file__).parents[2]
-CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "10000"))
+CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "5000"))
 SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory that malloc keeps per thread
 
@@ -68,12 +65,7 @@ def check(found: dict, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_damaged_images(tmp_path):
-    check(campaign(0, 1000, tmp_path), 1000)
-
-
-@pytest.mark.slow
-def test_ten_thousand_damaged_pictures(tmp_path):
+def test_thousands_of_damaged_images(tmp_path):
     with ThreadPoolExecutor(2) as pool:
         for found in pool.map(lambda seed: campaign(seed, CASES // 2, tmp_path), (SEED, SEED + 1)):
             check(found, CASES // 2)
@@ -85,7 +77,7 @@ def test_damaged_pictures_of_other_modes(tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_thousand_damaged_pictures_of_other_modes(tmp_path):
+def test_thousands_of_damaged_pictures_of_other_modes(tmp_path):
     found = campaign(SEED, CASES, tmp_path, "--pictures")
     assert found["broken"] == [] and min(found["decoded"], found["refused"]) > CASES // 10
 
@@ -108,54 +100,6 @@ def test_files_split_into_parts_and_join_again():
         again = join(data, split(data))
         if not any(tail in name for tail in ("fill bytes", "trailing junk", "mpo", "trailing bytes")):
             assert again == data, name
-
-
-def test_mutations_differ_and_are_reproducible():
-    cases = [make_case(5, number) for number in range(500)]
-    assert [case.data for case in cases] == [make_case(5, number).data for number in range(500)]
-    assert all(case.data != SEEDS[case.original] for case in cases)
-    assert len({case.data for case in cases}) > 480
-    done = {name for case in cases for name in case.mutations.split("+")}
-    assert done == KINDS
-
-
-def test_informed_damage_keeps_checksums_valid():
-    """Some of it still decodes."""
-    rng, alive = random.Random(0), 0
-    for _ in range(200):
-        data, done = mutate(rng, PNG, PNG)
-        if done in ("damage_body", "damage_rest", "hostile_number"):
-            alive += join(data, split(data)) == data
-    assert alive > 20
-
-
-@pytest.mark.slow
-def test_a_crash_names_its_case(tmp_path):
-    mark = tmp_path / "mark"
-    process = start("--seed", 3, "--count", 100_000, "--mark", mark)
-    while not mark.exists() or int(mark.read_text() or 0) < 20:
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGSEGV)
-    with pytest.raises(
-        pytest.fail.Exception, match=r"exit code -11 at seed 3, case \d+ \('.*' after .*--seed 3 --first"
-    ):
-        report(process, 3, mark)
-
-
-@pytest.mark.slow
-def test_a_hang_names_its_case(tmp_path):
-    mark, keep = tmp_path / "mark", tmp_path / "pipe"
-    os.mkfifo(keep)
-    process = start("--seed", 3, "--count", 100_000, "--mark", mark, "--deadline", 3, "--keep", keep)
-    read, cases = keep.read_bytes(), 0
-    while read:  # more than one image, if another was written before the pipe was closed
-        data = make_case(3, cases).data
-        assert read.startswith(data)
-        read, cases = read[len(data) :], cases + 1
-    # Nobody reads the next image, so writing it never ends.
-    with pytest.raises(pytest.fail.Exception, match=rf"exit code 1 at seed 3, case {cases} .*(?s:.*)Timeout"):
-        report(process, 3, mark)
 
 
 class Faulty(CpuDecoder):

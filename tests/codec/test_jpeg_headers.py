@@ -20,6 +20,7 @@ from tests.support.codec.encoded_images import FORMATS, app1, as_pillow, jpeg_wi
 TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 REJECTED = [0, 0, 0, 0, 0]
+REASONS = ("", "DAMAGED_MARKERS", "WITHOUT_END", "MAY_BE_RGB", "UNUSUAL_EXIF", "TOO_MANY_SCANS")
 
 
 def reference_header(data: bytes) -> list[int]:
@@ -102,7 +103,14 @@ def orientation(tiff: bytes) -> int:
 
 
 def library_header(data: bytes) -> list[int]:
-    return jpeg_headers([data])[0].tolist()
+    """As `reference_header`, which names no reason."""
+    header = jpeg_headers([data])[0].tolist()
+    return header if header[3] > 0 else [*header[:3], 0, header[4]]
+
+
+def reason(data: bytes) -> str:
+    """Why a JPEG is left to Pillow; "" if it is not."""
+    return REASONS[-min(jpeg_headers([data])[0, 3], 0)]
 
 
 def test_a_subclass_of_bytes_is_read():
@@ -141,7 +149,7 @@ def test_encoders_files_are_sound(data):
         and library_header(data) == found
     )
     # A truncated file has no end; bytes after the end do not matter.
-    assert not jpeg_headers([data[:n] for n in range(len(data))]).any()
+    assert [*map(reason, (data[:n] for n in range(3, len(data))))] == ["WITHOUT_END"] * (len(data) - 3)
     assert library_header(data + b"\xff\xff\xe1") == found
 
 
@@ -157,7 +165,7 @@ def test_markers_anywhere_in_a_scan():
         for piece in pieces
         for end in (b"\xff\xd9", b"\xff", b"")
     ]
-    found = jpeg_headers(files).tolist()
+    found = [library_header(file) for file in files]
     assert found == [reference_header(file) for file in files]
     assert len({tuple(header) for header in found}) == 2
 
@@ -238,7 +246,7 @@ def named(ids: bytes) -> bytes:
 )
 def test_colors_that_may_be_rgb(name, file, is_ycbcr):
     """The GPU's decoder takes three components for YCbCr without a word, so Pillow decodes these."""
-    assert (library_header(file) != REJECTED) is is_ycbcr
+    assert reason(file) == ("" if is_ycbcr else "MAY_BE_RGB")
     assert library_header(file) == reference_header(file)
     image = read_header(file)
     assert (image.for_gpu, image.for_pillow) == (is_ycbcr, not is_ycbcr)
@@ -247,7 +255,9 @@ def test_colors_that_may_be_rgb(name, file, is_ycbcr):
 
 def test_many_files_at_once():
     files = [*FILES, b"", b"\xff\xd8", *FORMATS.values(), FILES[0][:-1]] * 3
-    assert jpeg_headers(files).tolist() == [reference_header(data) for data in files]
+    headers = jpeg_headers(files)
+    headers[:, 3] = headers[:, 3].clip(0)
+    assert headers.tolist() == [reference_header(data) for data in files]
     assert jpeg_headers([]).shape == (0, 5)
 
 
@@ -268,6 +278,15 @@ def test_the_limit_of_scans():
     for scans, found in ((MAX_SCANS, [1, 1, 1, 1, 0]), (MAX_SCANS + 1, REJECTED)):
         data = head + bytes([0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0, 7]) * scans + b"\xff\xd9"
         assert library_header(data) == found == reference_header(data)
+    assert reason(data) == "TOO_MANY_SCANS"
+
+
+def test_reasons_why_a_jpeg_is_left_to_pillow():
+    scan = FILES[0].index(b"\xff\xda")
+    restart = FILES[0][:scan] + b"\xff\xd0" + FILES[0][scan:]
+    assert {reason(file) for file in (b"", b"\xff\xd8\x00", restart)} == {"DAMAGED_MARKERS"}
+    twice = jpeg_with(app1(tiff_block(6)) + app1(tiff_block(6)))
+    assert {reason(file) for file in (twice, jpeg_with(app1(tiff_block(6, copies=2))))} == {"UNUSUAL_EXIF"}
 
 
 @pytest.mark.parametrize(

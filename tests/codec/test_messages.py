@@ -16,7 +16,7 @@ from PIL import Image
 
 from cuaug import DecodeError, Loader
 from cuaug import transforms as T
-from cuaug.codec import CpuDecoder, MessageLog, read_header
+from cuaug.codec import CpuDecoder, read_header
 from cuaug.codec.messages import TEXT_BYTES, capture_stderr, split_lines
 from tests.support.codec.encoded_images import FORMATS, JPEG, PNG, png_with
 
@@ -91,13 +91,6 @@ def test_a_loader_logs_each_line_once_with_the_samples_name(tmp_path, capfd, cap
     assert found == sorted(f"{name}: {line}" for name, line in want.items())
     assert all(record.levelno == logging.WARNING and record.name == "cuaug" for record in caplog.records)
     assert capfd.readouterr().err == ""
-
-
-def test_a_line_is_logged_once_for_each_sample(caplog):
-    log = MessageLog()
-    for name in ("sample 1", "sample 2", "sample 1"):
-        log.warn(name, ["bad", "worse", "bad"])
-    assert caplog.messages == [f"sample {i}: {line}" for i in (1, 2) for line in ("bad", "worse")]
 
 
 def test_other_threads_print_as_before(capfd):

@@ -13,8 +13,6 @@ from tests.fuzz.mutations import join, split
 from tests.support.codec.encoded_images import (
     FORMATS,
     JPEG,
-    PHOTO,
-    PNG,
     H,
     W,
     app1,
@@ -107,31 +105,3 @@ def test_neighbors_do_not_matter(decoder):
         np.testing.assert_array_equal(
             decoder.decode(read_header(FORMATS[names[i]], lossy=True)), expected[names[i]], names[i]
         )
-
-
-def test_constant_colors_of_every_size():
-    decoder = CpuDecoder()
-    rng = np.random.default_rng(1)
-    for gray in rng.integers(0, 256, 100).tolist():
-        size = tuple(rng.integers(1, 200, 2).tolist())
-        pixels = decoder.decode(read_header(encode(Image.new("RGB", size, (gray,) * 3), "JPEG")))
-        assert pixels.shape == (size[1], size[0], 3) and np.ptp(pixels) == 0 and abs(int(pixels.flat[0]) - gray) <= 1
-
-
-def test_the_buffer_grows_and_shrinks(monkeypatch):
-    monkeypatch.setattr("cuaug.codec.cpu_decoder._MAX_KEPT_BYTES", 1 << 20)
-    monkeypatch.setattr("cuaug.codec.cpu_decoder._SHRINK_AFTER", 5)
-    decoder = CpuDecoder()
-    large = Image.new("RGB", (1000, 900), (10, 200, 30))
-    np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))
-    assert len(decoder._memory.array) >= 2_700_000
-    for _ in range(6):
-        np.testing.assert_array_equal(decoder.decode(read_header(PNG)), PHOTO)
-    assert len(decoder._memory.array) <= (1 << 20) + 3
-    np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))
-
-
-def test_fancy_upsampling_is_a_switch(decoder):
-    data = encode(Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)), "JPEG")
-    plain = CpuDecoder(fancy_upsampling=False).decode(read_header(data))
-    assert (plain != decoder.decode(read_header(data))).any()

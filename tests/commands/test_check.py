@@ -41,15 +41,18 @@ def photos(folder: Path) -> list[Path]:
     return paths
 
 
+CLASSES = "2 classes, numbered from 0: 'ant', 'bee'"
+
+
 def test_a_folder_with_a_damaged_picture(tmp_path, checked):
     paths = photos(tmp_path / "photos")
     status, lines, errors = checked(tmp_path / "photos", "--csv", tmp_path / "damaged.csv")
-    assert (status, errors) == (1, "") and lines[1] == "3 of 3 samples checked, 1 damaged"
-    assert lines[0].startswith(f"'{paths[2]}' (sample 2): ") and len(lines) == 2
+    assert (status, errors) == (1, "") and lines[1:] == [CLASSES, "3 of 3 samples checked, 1 damaged"]
+    assert lines[0].startswith(f"'{paths[2]}' (sample 2): ")
     with open(tmp_path / "damaged.csv", newline="") as file:
         head, row = csv.reader(file)
     assert head == ["index", "path", "cause"] and row[:2] == ["2", str(paths[2])] and lines[0].endswith(row[2])
-    assert checked(tmp_path / "photos", "--no-decode") == (0, ["3 of 3 samples checked, 0 damaged"], "")
+    assert checked(tmp_path / "photos", "--no-decode") == (0, [CLASSES, "3 of 3 samples checked, 0 damaged"], "")
 
 
 @pytest.mark.parametrize("kind", ["list", "tfrecord", "hdf5"])
@@ -117,7 +120,7 @@ def children(monkeypatch, *events: list[list]) -> list[dict]:
 
 
 def test_samples_under_way_are_checked_one_by_one(checked, monkeypatch):
-    opened, death = ["opened", 9], ["death", "ends the process by SIGBUS"]
+    opened, death = ["opened", 9, ""], ["death", "ends the process by SIGBUS"]
     begun = [["begin", i, f"path {i}"] for i in range(9)]
     sound = [["done", i, f"path {i}", None] for i in range(9)]
     requests = children(
@@ -138,14 +141,14 @@ def test_samples_under_way_are_checked_one_by_one(checked, monkeypatch):
 def test_a_crash_that_no_sample_explains(checked, monkeypatch):
     events = [["begin", 0, "path 0"], ["begin", 1, "path 1"]]
     sound = [["done", 0, "path 0", None], ["done", 1, "path 1", None]]
-    children(monkeypatch, [["opened", 2], *events, ["death", "ends the process by SIGBUS"]], [*events, *sound])
+    children(monkeypatch, [["opened", 2, ""], *events, ["death", "ends the process by SIGBUS"]], [*events, *sound])
     status, lines, errors = checked("a")
     assert (status, lines) == (1, ["2 of 2 samples checked, 0 damaged"])
     assert errors.endswith("SIGBUS, but none of them does so alone\n")
 
 
 def test_a_data_set_that_crashes_every_process(checked, monkeypatch):
-    each = [["opened", 99], ["begin", 0, "path 0"], ["death", "ends the process by SIGBUS"]]
+    each = [["opened", 99, ""], ["begin", 0, "path 0"], ["death", "ends the process by SIGBUS"]]
     requests = children(monkeypatch, *[each] * 100)
     status, lines, errors = checked("a")
     assert status == 1 and lines[-1] == "50 of 99 samples checked, 50 damaged" and len(requests) == 50

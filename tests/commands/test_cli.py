@@ -60,14 +60,6 @@ def test_the_demo_draws_shapes_and_learns_them(tmp_path, monkeypatch, capsys):
         assert picture.width > 500
 
 
-def test_shapes_are_in_folders_of_their_classes_and_always_the_same(tmp_path):
-    for name in "ab":
-        demo.write_shapes(tmp_path / name, 9, seed=3)
-    files = sorted(path.relative_to(tmp_path / "a") for path in tmp_path.glob("a/*/*.jpg"))
-    assert [path.parent.name for path in files] == ["circle"] * 3 + ["square"] * 2 + ["star"] * 2 + ["triangle"] * 2
-    assert all((tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes() for path in files)
-
-
 def test_the_demo_writes_its_pictures(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_COUNT", 16)
     folder = tmp_path / "shapes"

@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cuaug._runtime.extras import install_command
 from cuaug.codec._nvimgcodec import engine_decodes
 from cuaug.commands import cli, doctor
 from cuaug.commands.doctor import Finding
@@ -125,7 +126,7 @@ def test_missing_cupy(only, fake_package):
     found = only("CuPy", "NVRTC", PYTHONPATH=fake_package("cupy", "raise ImportError('no cupy here')"))
     for name in ("GPU CuPy", "GPU NVRTC"):
         assert found[name].verdict == "no" and "no cupy here" in found[name].text
-        assert found[name].fix.startswith("pip install 'cuaug[cuda1")
+        assert found[name].fix == install_command("cuda13" if (torch.version.cuda or "").startswith("13") else "cuda12")
 
 
 def test_cupy_for_another_cuda(only, fake_package):
@@ -139,7 +140,7 @@ def test_cupy_for_another_cuda(only, fake_package):
     fake_package("torch", torch)
     found = only("CuPy", PYTHONPATH=fake_package("cupy", cupy))["GPU CuPy"]
     assert found.text == "CuPy 14.0 is built for CUDA 11, torch for CUDA 13"
-    assert found.fix.endswith("pip install 'cuaug[cuda13]'")
+    assert found.fix.endswith(install_command("cuda13"))
 
 
 def test_two_cupys(only, fake_package, tmp_path):
@@ -173,14 +174,6 @@ def test_a_library_that_hangs(only, fake_package):
     assert found["CPU cuaug"].verdict == "OK"
 
 
-@pytest.mark.slow
-def test_a_library_that_prints(only, fake_package):
-    found = only(
-        "cuaug", "CuPy", PYTHONPATH=fake_package("cupy", "print('hello', flush=True); raise ImportError('no')")
-    )
-    assert found["GPU CuPy"].verdict == "no" and found["GPU CuPy"].text.endswith("ImportError: no")
-
-
 def test_video(only):
     found = only("PyAV")["video PyAV"]
     assert found.verdict == "OK" and re.fullmatch(
@@ -192,7 +185,7 @@ def test_video(only):
 def test_missing_pyav(only, fake_package):
     found = only("PyAV", "Loader", PYTHONPATH=fake_package("av", "raise ImportError('no av here')"))
     assert found["video PyAV"].verdict == "no" and "no av here" in found["video PyAV"].text
-    assert found["video PyAV"].fix.startswith("pip install 'cuaug[video]'")
+    assert found["video PyAV"].fix.startswith(install_command("video"))
     assert (found["video Loader"].verdict, found["CPU Loader"].verdict) == ("--", "OK")
 
 
@@ -208,7 +201,7 @@ def test_an_ffmpeg_without_a_decoder(only, fake_package):
 def test_nvdec(only, fake_package):
     """Without a driver the library is not imported: it would fail for that reason."""
     found = only("NVDEC")["video NVDEC"]
-    assert found.verdict == "--" and "pip install 'cuaug[nvdec]'" in found.text
+    assert found.verdict == "--" and install_command("nvdec") in found.text
     code = "raise RuntimeError('libnvidia-encode.so.1: cannot open')"
     path = fake_package("PyNvVideoCodec", code)
     if not cuda_driver_is_here():
@@ -254,13 +247,6 @@ def test_exit_status(monkeypatch, capsys, findings, status, status_with_cuda):
     for finding in findings:
         assert finding.fix in capsys.readouterr().out or not finding.fix
         cli.main(["doctor"])
-
-
-def test_the_report_has_the_fix():
-    out = io.StringIO()
-    assert doctor.report(NO_GPU, out) == {"CPU": True, "GPU": False}
-    assert "  no  driver        none\n                    fix: install it\n" in out.getvalue()
-    assert line(out.getvalue(), "GPU", "driver") == ("no", "none", "install it")
 
 
 def test_findings_are_printed_at_once():
@@ -364,10 +350,10 @@ def test_the_jpeg_engine_is_reported(monkeypatch, engine, wanted, others):
     text = engine_decodes(0)
     if "fails" not in wanted:
         assert engine.synchronized == 2, "the result was read while the engine may still write"
-    assert wanted in text and ("decoded by CUDA kernels, whatever load_hint says" in text) == others
+    assert wanted in text and ("other JPEGs are decoded by CUDA kernels" in text) == others
 
 
-def test_the_jpegs_are_of_all_kinds(monkeypatch):
+def test_the_jpegs_are_of_all_kinds():
     """The check of the JPEG kernels: its files, and its findings, with the CPU in place of the GPU."""
     from cuaug.commands.doctor import checks
 

@@ -10,7 +10,7 @@ import torch
 
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
-from cuaug.codec import CpuDecoder, JpegIndex, read_header
+from cuaug.codec import JpegIndex
 from tests.support.codec.encoded_images import as_pillow
 from tests.support.codec.jpeg_crops import MCU, jpeg, slice_region
 from tests.support.cuda_jpegs import CudaJpegs, damage_data, draw_jpeg, random_region
@@ -35,15 +35,6 @@ def test_the_kernels_give_pillows_bits(files):
         assert batch.is_added.all() and not statuses.any()
         for pixels, whole, region in zip(got, want, batch.regions, strict=True):
             np.testing.assert_array_equal(pixels, slice_region(whole, region))
-
-
-def test_plain_upsampling_gives_the_cpu_decoders_bits():
-    files = [draw_jpeg(seed) for seed in range(64)]
-    cpu = CpuDecoder(fancy_upsampling=False)
-    got, statuses = CudaJpegs(files, index=JpegIndex(1 << 40), fancy_upsampling=False).decode()
-    assert not statuses.any()
-    for pixels, data in zip(got, files, strict=True):
-        np.testing.assert_array_equal(pixels, cpu.decode(read_header(data)))
 
 
 @pytest.mark.parametrize("index", [JpegIndex(1 << 40), None], ids=["stale index", "first visit"])

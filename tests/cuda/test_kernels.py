@@ -9,21 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug.plan import Border, Filter, Layout, Type
-from cuaug.plan.layout import ANTIALIASED_FILTERS
+from cuaug.plan import Layout, Type
 from tests.support import run_plans
 from tests.support.run_plans import assert_same, plan_for
 from tests.support.strategies import (
-    GEOMETRY,
-    NEIGHBORHOODS,
-    POINTWISE,
-    POSITIONAL,
-    TURNS,
     Step,
     chains,
     images,
     sizes,
-    steps,
     write,
 )
 
@@ -57,46 +50,6 @@ def test_random_programs(data, source, dtype, layout, tile):
     batch = data.draw(st.lists(images(sizes(20_000), source), min_size=1, max_size=6))
     programs = [data.draw(chains(image.shape[:2], turns=True)).steps for image in batch]
     compare(batch, programs, dtype, layout, tile)
-
-
-@pytest.mark.parametrize("name", GEOMETRY + TURNS + POINTWISE + POSITIONAL + NEIGHBORHOODS)
-@given(st.data(), st.sampled_from([np.uint8, np.float32]), types)
-def test_each_operation(name, data, source, dtype):
-    image = data.draw(images(sizes(3000), source))
-    step, _, _ = data.draw(steps(name, *image.shape[:2]))
-    compare([image], [[step]], dtype, Layout.CHW)
-
-
-@pytest.mark.parametrize("border", list(Border))
-@pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("filter", list(Filter))
-def test_each_filter_and_border(filter, antialias, border):
-    """Padding before and after enlarging and shrinking; sizes around a tile's."""
-    if not antialias and filter in ANTIALIASED_FILTERS:
-        pytest.skip("defined with antialiasing alone")
-    rng = np.random.default_rng(0)
-    batch, programs = [], []
-    for height, width in ((1, 1), (7, 130), (300, 3), (511, 514)):
-        batch.append(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        pad = {"left": 3, "top": 1, "right": 2, "bottom": 4, "border": border, "fill": (7.0, 8.0, 9.0)}
-        out = {"height": 129, "width": 127, "filter": filter, "antialias": antialias}
-        programs.append([Step("pad", pad), Step("resize", out), Step("pad", pad)])
-    for dtype in Type:
-        compare(batch, programs, dtype, Layout.HWC)
-
-
-def test_a_training_batch():
-    """Realistic sizes and several barriers: samples differ in their number of passes."""
-    rng = np.random.default_rng(1)
-    batch, programs = [], []
-    for i in range(64):
-        height, width = (int(v) for v in rng.integers(200, 700, 2))
-        batch.append(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        box = {"top": i, "left": 2 * i, "height": height - 70, "width": width - 130}
-        program = [Step("crop", box), Step("resize", {"height": 224, "width": 224}), Step("flip")]
-        program += [Step("contrast", {"factor": 0.5 + i / 64})] * (i % 3) + [Step("hue", {"turn": i / 128})]
-        programs.append(program)
-    compare(batch, programs, Type.FLOAT16, Layout.CHW)
 
 
 def test_a_shrink_with_more_shared_memory_than_the_default():

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import DecodeError, DecodeOptions, Loader, LoaderError
+from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from tests.loader.test_errors import bomb
 from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, write_photos
@@ -82,25 +82,6 @@ def test_kernels_for_the_chain_give_the_same_bits(monkeypatch):
         assert kernels["specialized"] >= 24 and kernels["full"] >= 8, kernels
 
 
-def test_one_launch_per_batch(monkeypatch):
-    from cuaug.devices import cuda
-
-    launches = []
-    run = cuda.CudaExecutor.run
-
-    def counted(self, *arguments, **options):
-        launches.append(run(self, *arguments, **options))
-        return launches[-1]
-
-    monkeypatch.setattr(cuda.CudaExecutor, "run", counted)
-    source = photos(40)
-    for chain, want in ((CHAIN, 1), ([T.Resize((32, 32)), T.ColorJitter(contrast=(0.5, 0.6)), CHAIN[-1]], 2)):
-        launches.clear()
-        with Loader(source, chain, batch_size=10, device="cuda", seed=0) as loader:
-            list(loader)
-        assert launches == [want] * 4
-
-
 # --- labels, and damaged files ---------------------------------------------------------------------------------------
 
 
@@ -122,35 +103,6 @@ def test_thousands_of_labels_follow_their_images():
                 assert (images.short() - want).abs().max().item() <= 8
                 seen += len(labels)
     assert seen == 4 * len(colors)
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_labels_follow_with_damaged_files_and_slow_threads(layout, caplog):
-    damaged = {3, 64, 65, *range(96, 128)}
-    source = Memory(400, damaged=damaged, slow=0.002)
-    options = {"batch_size": 32, "device": "cuda", "on_error": "skip", "layout": layout, "threads": 4}
-    with Loader(source, [T.CenterCrop(4)], **options) as loader:
-        labels = []
-        for images, numbers in loader:
-            assert numbers_of(images.cpu()) == numbers.tolist()
-            labels += numbers.tolist()
-    assert labels == [i for i in range(400) if i not in damaged]
-
-
-def test_a_truncated_jpeg_is_a_decode_error(tmp_path):
-    """Its header is valid: decoding fails on the GPU, and Pillow names the cause."""
-    paths = write_photos(tmp_path, 24, form="JPEG")
-    data = (tmp_path / "5.jpg").read_bytes()
-    (tmp_path / "5.jpg").write_bytes(data[: len(data) // 2])
-    chain = [T.Resize((32, 32))]
-    with Loader(paths, chain, batch_size=8, device="cuda", on_error="skip", seed=0) as loader:
-        assert [label for _, labels in loader for label in labels.tolist()] == [i for i in range(24) if i != 5]
-        assert loader.stats().failed == 1
-    with (
-        Loader(paths, chain, batch_size=8, device="cuda", seed=0) as loader,
-        pytest.raises(DecodeError, match=r"5\.jpg.*truncated"),
-    ):
-        list(loader)
 
 
 def test_a_header_bomb_allocates_nothing():
@@ -254,38 +206,6 @@ def test_no_allocations_after_warm_up():
     assert allocations[-1] == allocations[9], allocations
 
 
-@pytest.mark.parametrize("load_hint", [0.0, 1.0])
-def test_with_one_decoder_pixels_do_not_depend_on_the_batch(tmp_path, load_hint):
-    """As docs/promises.md states: pixels depend on the file alone, bit for bit."""
-    paths = write_photos(tmp_path, 48, form="JPEG")
-    results = []
-    for batch_size in (48, 16, 5):
-        with Loader(
-            paths,
-            [T.Resize((64, 64))],
-            batch_size=batch_size,
-            device="cuda",
-            decode=DecodeOptions(load_hint=load_hint, decoder="nvimgcodec"),
-            seed=0,
-        ) as loader:
-            results.append(torch.cat([images for images, _ in loader]))
-    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
-
-
-def test_each_loader_has_its_own_stream():
-    """Not one of torch's 32 pooled streams; a new loader reuses a closed loader's stream."""
-    torch_streams = {torch.cuda.Stream(priority=priority).cuda_stream for priority in (0, -1) for _ in range(32)}
-    used = []
-    for _ in range(2):
-        loaders = [Loader(Memory(8), [T.CenterCrop(4)], batch_size=4, device="cuda", seed=0) for _ in range(2)]
-        for loader in loaders:
-            list(loader)
-        used.append({loader._pipeline.producer.stream.cuda_stream for loader in loaders})
-        for loader in loaders:
-            loader.close()
-    assert used[0] == used[1] and len(used[0]) == 2 and not used[0] & (torch_streams | {0})
-
-
 def test_close_frees_the_memory():
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -312,45 +232,3 @@ def test_memory_of_giant_images_is_freed():
         arenas = loader._pipeline.producer._arenas
         size = sum(slot.memory.nelement() for arena in arenas for slot in arena.slots)
     assert size < 300 << 20
-
-
-# --- ends and errors -------------------------------------------------------------------------------------------------
-
-
-def test_break_exceptions_and_close():
-    loader = Loader(Memory(640), [T.CenterCrop(4)], batch_size=16, device="cuda", seed=0)
-    for _ in range(5):
-        for images, labels in loader:
-            assert numbers_of(images.cpu()) == labels.tolist()
-            break
-    with pytest.raises(ZeroDivisionError):
-        for _ in loader:
-            1 / 0  # noqa: B018
-    assert sum(len(labels) for _, labels in loader) == 640
-    running = iter(loader)
-    next(running)
-    loader.close()
-    with pytest.raises(LoaderError, match="closed"):
-        list(running)
-
-
-def test_a_producers_error_is_raised_to_the_consumer(monkeypatch):
-    """The next epoch works."""
-    from cuaug.devices import cuda
-
-    loader = Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device="cuda", seed=0)
-    with monkeypatch.context() as patch:
-        patch.setattr(cuda.CudaExecutor, "run", lambda *arguments, **options: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            list(loader)
-    for images, labels in loader:
-        assert numbers_of(images.cpu()) == labels.tolist()
-    loader.close()
-
-
-def test_two_loaders_and_two_iterators_at_once():
-    first, second = (Loader(Memory(300), device="cuda", batch_size=20, seed=seed, shuffle=True) for seed in range(2))
-    with first, second:
-        for batches in zip(first, first, second, strict=True):
-            for images, labels in batches:
-                assert numbers_of(images.cpu()) == labels.tolist()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,10 @@ pytestmark = pytest.mark.cuda
 
 ROOT = Path(__file__).parents[2]
 PREAMBLE = """
-import ctypes, os, signal, sys, time
+import ctypes, os
 import torch
 from cuaug import DeviceError, Loader, transforms as T
 from tests.support.loader.further_pictures import Memory, numbers_of
-def ready():
-    print("ready", flush=True)
 """
 
 
@@ -48,37 +44,10 @@ class Script:
             pytest.fail(f"still running after {seconds:.0f} s\n{out}\n{error}")
         return self.process.returncode, out, error
 
-    def wait_after_ready(self, seconds: float = 8.0, stop: bool = False) -> tuple[int, str, str]:
-        assert self.process.stdout is not None and self.process.stderr is not None
-        assert self.process.stdout.readline() == "ready\n", self.process.stderr.read()
-        if stop:
-            time.sleep(0.3)
-            self.process.send_signal(signal.SIGINT)
-        return self.wait(seconds)
-
 
 LOADER = """
 loader = Loader(Memory(100_000), [T.CenterCrop(4)], batch_size=64, device="cuda")
 """
-
-
-@pytest.mark.parametrize("keep", ["batches = iter(loader); next(batches)", "for batch in loader: break"])
-def test_a_loader_need_not_be_closed_before_exit(keep):
-    status, _, error = Script(f"{LOADER}\n{keep}\nready()").wait_after_ready()
-    assert (status, error) == (0, "")
-
-
-def test_an_exception_ends_the_process_with_its_traceback():
-    status, _, error = Script(
-        f"{LOADER}\nfor batch in loader:\n    ready()\n    raise KeyError('mine')"
-    ).wait_after_ready()
-    assert status == 1 and error.rstrip().endswith("KeyError: 'mine'") and error.count("Traceback") == 1
-
-
-def test_ctrl_c_ends_the_process():
-    body = f"{LOADER}\nready()\nfor batch in loader:\n    time.sleep(0.001)"
-    status, _, error = Script(body).wait_after_ready(stop=True)
-    assert status == -signal.SIGINT and "KeyboardInterrupt" in error
 
 
 def test_a_fork_after_cuda_was_used():

@@ -102,9 +102,10 @@ def test_only_the_contract_branches_on_the_build():
     branches = {str(path) for path, text in texts.items() if "__CUDACC__" in text}
     assert branches == {"platform.h", "simd.h"}
     for path, text in texts.items():
+        folders = {name.rpartition("/")[0] for name in re.findall(r'#include [<"](.*)[>"]', text)}
         if path.parent.name == "core":
-            folders = {name.rpartition("/")[0] for name in re.findall(r'#include [<"](.*)[>"]', text)}
             assert folders <= {"", "core"}, path
+        assert {"cpu": "cuda", "cuda": "cpu"}.get(path.parent.name) not in folders, path
 
 
 KERNELS = [path for path in sorted((ROOT / "kernels").glob("*/*.*")) if path.suffix in (".h", ".cpp", ".cu")]

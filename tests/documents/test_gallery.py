@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cuaug import transforms as T
-from cuaug.commands.preview import chain_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +28,7 @@ def test_every_transform_has_a_chain():
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_page_shows_each_chain(code):
-    assert chain_of(code).transforms
+    assert gallery.chain_of(code).transforms
     name = gallery.name_of(code)
     page = (ROOT / "docs" / "gallery.md").read_text()
     assert f"`{code}`" in page and f"(gallery/{name}.jpg)" in page, "run `python examples/gallery.py`"

@@ -13,7 +13,7 @@ from PIL import Image
 import cuaug
 from cuaug.devices.cuda import availability_error
 from cuaug.errors import DeviceError
-from cuaug.pipeline.cuda import cuda_job as pipeline
+from cuaug.pipeline.cuda import cuda_pipeline as pipeline
 from cuaug.profiling.recorder import Recorder
 from tests.support.fake_cuda import replace_cuda
 

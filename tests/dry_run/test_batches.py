@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ from PIL import Image
 import cuaug
 from cuaug import DecodeOptions
 from cuaug import transforms as T
-from cuaug._runtime.cpus import Placement
 from cuaug.batch import each_tensor
 from cuaug.devices import cuda
-from cuaug.errors import DecodeError, DeviceError, LoaderError
-from tests.codec.test_messages import GAMMA, PRINTED
+from cuaug.errors import DeviceError, LoaderError
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder
 from tests.support.run_plans import assert_same
@@ -36,6 +33,17 @@ def test_loader_equals_the_cpu_loader(loader_on, image_files, layout):
     for _ in range(2):
         for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):
             assert got.stride() == want.stride() and got_labels.tolist() == labels.tolist()
+            assert_same(got, want)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_the_pixels_of_pillow(loader_on, image_files, version):
+    for chain in (
+        [T.RandomResizedCrop(24, interpolation="bicubic"), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2)],
+        [T.Resize(30), T.CenterCrop((20, 40)), T.ColorJitter(0.4), T.Resize((50, 20), "lanczos")],
+    ):
+        gpu, cpu = (loader_on(device, image_files, chain, batch_size=8, pillow=version) for device in (True, False))
+        for (got, _), (want, _) in zip(gpu, cpu, strict=True):
             assert_same(got, want)
 
 
@@ -73,11 +81,21 @@ def test_images_of_any_size(loader_on, image_files, fake, on_error):
     assert fake.torch.consumer.recorded == memories(batches)
 
 
-def test_the_consumers_stream_waits_for_every_batch(loader_on, image_files, fake):
-    """The allocator knows that stream, too: the next batch must not reuse the memory while it is read."""
-    batches, consumer = list(loader_on(True, image_files, CHAIN, batch_size=10)), fake.torch.consumer
-    assert len(batches) == len(consumer.waited) == 4
-    assert memories(batches) == consumer.recorded
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("last", [T.Patches(8, 2, 2), T.Patches(8, order="hwc", pad=True), T.PadToLargest()])
+def test_packed_images(loader_on, image_files, fake, on_error, last):
+    """In one launch for a batch, with the packing beside them."""
+    for i in (3, 20):
+        Path(image_files[i]).write_bytes(b"not an image")
+    chain = [T.ResizeToMultiple(16, max_pixels=48 * 48), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2), last]
+    gpu, cpu = (loader_on(device, image_files, chain, batch_size=8, on_error=on_error) for device in (True, False))
+    fake.kernel.launches.clear()
+    batches = list(gpu)
+    assert len(fake.kernel.launches) == len(batches) + 2 * (on_error == "replace")
+    for got, want in zip(batches, cpu, strict=True):
+        assert_same(got.images, want.images)
+        for one, other in zip(got.packing, want.packing, strict=True):
+            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
 @pytest.mark.parametrize("decoder", ["auto", "nvimgcodec"])
@@ -92,23 +110,6 @@ def test_the_gpu_decodes_jpegs(loader_on, tmp_path, decoder):
     )
     list(loader)
     assert loader.stats().decoded_by == {"kernels" if decoder == "auto" else "gpu": 2, "cpu": 1}
-
-
-@pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16))], ids=["one of a batch", "all of a batch"])
-def test_damaged_images_are_skipped(loader_on, image_files, bad):
-    for i in bad:
-        path = Path(image_files[i])
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    options = {"batch_size": 8, "on_error": "skip"}
-    gpu, cpu = (loader_on(device, image_files, CHAIN, **options) for device in (True, False))
-    seen = []
-    for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):
-        assert_same(got, want)
-        seen += got_labels.tolist()
-        assert got_labels.tolist() == labels.tolist()
-    assert seen == [i for i in range(37) if i not in bad]
-    with pytest.raises(DecodeError, match=f"sample {min(bad)}"):
-        list(loader_on(True, image_files, CHAIN, batch_size=8))
 
 
 @pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16)), {0, 8, 9}], ids=["some", "all of a batch", "early"])
@@ -197,24 +198,3 @@ def test_a_forked_process_cannot_use_cuda(fake, loader_on, image_files):
     assert "forked" in cuda.availability_error(torch.device("cuda"))
     with pytest.raises(DeviceError, match="spawn"):
         loader_on(True, image_files, CHAIN)
-
-
-def test_messages_of_image_libraries_are_logged_with_the_samples_name(loader_on, image_files, caplog):
-    for i in (3, 20):
-        Path(image_files[i]).write_bytes(GAMMA)
-    for gpu in (True, False):
-        caplog.clear()
-        for _ in range(2):
-            list(loader_on(gpu, image_files[:21], CHAIN, batch_size=5))
-        names = [f"{image_files[i]!r} (sample {i})" for i in (3, 20)]
-        assert sorted(caplog.messages) == sorted(2 * [f"{name}: {PRINTED['gamma.png'][1]}" for name in names])
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="binds threads on Linux only")
-def test_all_threads_run_near_the_gpu(loader_on, image_files, monkeypatch):
-    """The producer thread, too: nvImageCodec's threads, which it starts, inherit its CPUs."""
-    bound, near = {}, frozenset(os.sched_getaffinity(0)) | {1000, 1001}
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: bound.update({threading.current_thread().name: cpus}))
-    monkeypatch.setattr("cuaug.loader.resolve_placement", lambda device: Placement(near, "some CPUs"))
-    list(loader_on(True, image_files, CHAIN, batch_size=8))
-    assert bound == dict.fromkeys(["cuaug-worker-0", "cuaug-worker-1", "cuaug-producer-0"], near)

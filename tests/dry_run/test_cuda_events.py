@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import threading
-import time
 
-import pytest
-
-from cuaug import DecodeOptions
-from cuaug.pipeline.cuda import producer
 from cuaug.profiling.timeline import chrome_trace
 from tests.dry_run import CHAIN
 from tests.loader.test_profile import check_trace
-from tests.support.codec.jpeg_crops import jpeg
-from tests.support.fake_cuda import FakeDecoder, FakeEvent
-from tests.support.loader.further_pictures import Bytes
+from tests.support.fake_cuda import FakeEvent
 
 
 def test_a_profile_has_the_gpus_lane(loader_on, image_files, fake, tmp_path):
@@ -59,7 +51,7 @@ def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch)
     waits: list[FakeEvent] = []
     wait = FakeEvent.synchronize
     monkeypatch.setattr(FakeEvent, "synchronize", lambda self: (waits.append(self), wait(self)))
-    loader = loader_on(True, image_files, CHAIN, batch_size=4, decode=DecodeOptions(load_hint=0.5))
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     list(loader)
     assert len(waits) == 10 and not any(event.timed for event in waits)
     for _ in range(2):
@@ -71,69 +63,3 @@ def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch)
     assert stats.seconds["gpu_decode"] > 0 and stats.seconds["gpu_augment"] > 0
     assert stats.decoded_by == {"cpu": 3 * 31, "pillow": 3 * 6}
     assert "the producer thread" in str(stats) and "the GPU" in str(stats)
-
-
-@pytest.mark.parametrize("cache", [None, "decoded"])
-def test_waiting_for_our_kernels_is_no_work(loader_on, fake, monkeypatch, cache):
-    """The producer thread waits for each batch's statuses: "augment" and "decode" leave that out."""
-    during: list[list[str]] = []
-    wait = FakeEvent.synchronize
-
-    def recorded(self: FakeEvent) -> None:
-        during.append(list(fake.torch.ranges.open.get(threading.get_ident(), [])))
-        wait(self)
-
-    loader = loader_on(True, Bytes(*[jpeg(60, 80)] * 8), CHAIN, batch_size=4, cache=cache)
-    monkeypatch.setattr(FakeEvent, "synchronize", recorded)
-    with loader.profile():
-        list(loader)
-    assert loader.stats().decoded_by == {"kernels": 8}
-    assert during == [["cuaug wait_for_gpu"]] * 5, "two for each batch, and one as the profile begins"
-
-
-def test_few_batches_record_events_with_timing_unless_a_profile_runs(loader_on, image_files, monkeypatch):
-    """Such an event can take milliseconds to record. The other batches count as the last one measured."""
-    timed: list[FakeEvent] = []
-    record = FakeEvent.record
-
-    def recorded(self: FakeEvent, stream: object = None) -> None:
-        if self.timed:
-            timed.append(self)
-        record(self, stream)
-
-    monkeypatch.setattr(FakeEvent, "record", recorded)
-    monkeypatch.setattr(FakeEvent, "elapsed_time", lambda self, other: 2.0)
-    loader = loader_on(True, image_files, CHAIN, batch_size=1)  # 37 batches: 0 to 3, 16 and 32 are measured
-    list(loader)
-    assert len(timed) == 3 * 6
-    finished = 37 - producer._ARENAS  # the last ones are read when their arenas are used again
-    seconds = loader.stats().seconds
-    assert seconds["gpu_decode"] == seconds["gpu_augment"] == pytest.approx(2e-3 * finished)
-    timed.clear()
-    with loader.profile():
-        list(loader)
-    assert len(timed) == 3 * 37 + 1  # one as the profile begins
-    assert loader.stats().seconds["gpu_decode"] == pytest.approx(2e-3 * (37 + finished), rel=0.05)
-
-
-def test_slow_decoding_is_the_bottleneck(loader_on, image_files, monkeypatch):
-    decode = FakeDecoder.decode_batch
-
-    def decode_slowly(*arguments):
-        time.sleep(0.1)
-        return decode(*arguments)
-
-    monkeypatch.setattr(FakeDecoder, "decode_batch", decode_slowly)
-    loader = loader_on(True, image_files, CHAIN, batch_size=4)
-    list(loader)
-    assert loader.stats().bottleneck.startswith("decoding ("), loader.stats()
-
-
-def test_a_failed_batch_has_no_gpu_times(loader_on, image_files, monkeypatch):
-    loader = loader_on(True, image_files, CHAIN, batch_size=4)
-    with monkeypatch.context() as patch:
-        patch.setattr(FakeDecoder, "decode_batch", lambda *arguments: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            list(loader)
-    list(loader)
-    assert loader.stats().seconds["gpu_decode"] > 0

@@ -16,7 +16,7 @@ from cuaug import decoding
 from cuaug import transforms as T
 from cuaug.pipeline import shared
 from cuaug.pipeline.config import choose
-from cuaug.pipeline.cuda.cuda_job import CudaPipeline
+from cuaug.pipeline.cuda.cuda_pipeline import CudaPipeline
 from cuaug.profiling.recorder import Recorder
 
 
@@ -29,7 +29,7 @@ def on_gpu(fake, monkeypatch):
         key = threads, options
         if key not in made:
             config = shared.call_config(
-                decoding._Inputs([b""]), T.Compose([]), options, device, stack=False, max_images=shared.GPU_BATCH
+                decoding._Inputs([b""], "RGB"), T.Compose([]), options, device, stack=False, max_images=shared.GPU_BATCH
             )
             runtime = replace(choose("cpu", 1, 2, 1), device="cuda")
             made[key] = CudaPipeline(config, Recorder(runtime), 2, torch.device("cpu"))

@@ -1,9 +1,10 @@
-"""JPEGs that stay in the GPU's memory: `EncodedCache(on_device=True)` with fakes for CUDA."""
+"""JPEGs that stay in the GPU's memory: `EncodedCache` with fakes for CUDA."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,8 +12,10 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.codec import ResidentJpeg
 from cuaug.errors import LoaderError
+from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
 from tests.dry_run import CHAIN
 from tests.support.codec.jpeg_crops import MCU, jpeg
+from tests.support.fake_cuda import FakeStream
 from tests.support.loader.further_pictures import Bytes
 from tests.support.run_plans import assert_same
 
@@ -59,7 +62,7 @@ def cached(loader_on, fake, monkeypatch):
 @pytest.mark.parametrize("index_bytes", [0, None])
 def test_later_epochs_read_nothing(cached, loader_on, chain, limit_bytes, index_bytes):
     """Batches equal the CPU's. A sample that does not fit is read in each epoch."""
-    source, cache = Counted(*jpegs()), cuaug.EncodedCache(limit_bytes, on_device=True)
+    source, cache = Counted(*jpegs()), cuaug.EncodedCache(limit_bytes)
     options = {"batch_size": 5, "shuffle": True, "seed": 3}
     gpu = cached(source, chain, cache, decode=cuaug.DecodeOptions(index_bytes=index_bytes), **options)
     cpu = loader_on(False, Bytes(*jpegs()), chain, **options)
@@ -75,11 +78,34 @@ def test_later_epochs_read_nothing(cached, loader_on, chain, limit_bytes, index_
     assert any(isinstance((cache.get(i) or [None])[0], ResidentJpeg) for i in range(24))
 
 
+def test_segments_lie_at_multiples_of_16_bytes(cached):
+    """The kernels read 16 bytes at once. No place lies outside of its sample's memory."""
+    cache = cuaug.EncodedCache(10**8)
+    list(cached(Counted(*jpegs()), CHAIN, cache, batch_size=8))
+    for i in range(24):
+        resident, _ = cache.get(i)
+        data, segments = resident.description[:16].view(np.uint64).tolist()
+        begin = resident.memory.data_ptr()
+        assert data == begin and segments % 16 == begin % 16 and data < segments < begin + len(resident.memory)
+
+
+def test_samples_are_found_only_after_their_copies(cached, monkeypatch):
+    """Another loader may read them on any stream."""
+    cache, found = cuaug.EncodedCache(10**8), []
+    make, wait = BatchDecoding._make_resident, FakeStream.synchronize
+    monkeypatch.setattr(
+        BatchDecoding, "_make_resident", lambda self, *a: (found.append(cache.stats.samples), make(self, *a))[1]
+    )
+    monkeypatch.setattr(FakeStream, "synchronize", lambda self: (found.append("wait"), wait(self)))
+    list(cached(Counted(*jpegs()[:4]), CHAIN, cache, batch_size=4))
+    assert found[-5:] == [0, 0, 0, 0, "wait"] and cache.stats.samples == 4
+
+
 def test_damaged_files_are_not_kept(cached, loader_on):
     """The whole file is checked, whatever the crop is."""
     files = [jpeg(120, 160, interval=3) for _ in range(6)]
     files[2] = files[2][:-400] + bytes(8) + files[2][-392:]
-    source, cache = Counted(*files), cuaug.EncodedCache(10**8, on_device=True)
+    source, cache = Counted(*files), cuaug.EncodedCache(10**8)
     chain, options = T.CenterCrop(16), {"batch_size": 3, "on_error": "skip"}
     gpu, cpu = cached(source, chain, cache, **options), loader_on(False, Bytes(*files), chain, **options)
     for _ in range(2):
@@ -88,8 +114,24 @@ def test_damaged_files_are_not_kept(cached, loader_on):
     assert cache.stats.samples == 5 and cache.get(2) is None and source.reads == 7
 
 
+def test_data_that_are_damaged_in_memory_are_the_samples_error(cached):
+    source, cache = Counted(*[jpeg(120, 160, interval=3) for _ in range(6)]), cuaug.EncodedCache(10**8)
+    loader = cached(source, T.Resize((24, 24)), cache, batch_size=6, on_error="skip")
+    list(loader)
+    errors: list[Exception] = []
+    loader.error_callback = errors.append
+    for damaged in ([1], [1, 4]):
+        for i in damaged:
+            cache.get(i)[0].memory[:600] = 0
+        (batch,) = loader
+        assert batch.labels.tolist() == [i for i in range(6) if i not in damaged]
+        assert len(errors) == len(damaged) and all("data in the GPU's memory are damaged" in str(e) for e in errors)
+        errors.clear()
+    assert loader.stats().decoded_by == {"kernels": 18 - 3} and source.reads == 6
+
+
 def test_a_cache_serves_several_loaders_and_is_freed(cached):
-    source, cache = Counted(*jpegs()), cuaug.EncodedCache(10**8, on_device=True)
+    source, cache = Counted(*jpegs()), cuaug.EncodedCache(10**8)
     for _ in range(2):
         list(cached(source, CHAIN, cache, batch_size=8))
     assert source.reads == 24
@@ -98,7 +140,5 @@ def test_a_cache_serves_several_loaders_and_is_freed(cached):
 
 
 def test_misuse_is_refused(loader_on):
-    with pytest.raises(LoaderError, match="limit_bytes: say how many bytes"):
-        cuaug.EncodedCache(on_device=True)
-    with pytest.raises(LoaderError, match="on_device=True needs a loader on a GPU, not on 'cpu'"):
-        loader_on(False, Bytes(*jpegs()), CHAIN, cache=cuaug.EncodedCache(1000, on_device=True))
+    with pytest.raises(LoaderError, match="the loader is on 'cpu': leave it out"):
+        loader_on(False, Bytes(*jpegs()), CHAIN, cache=cuaug.EncodedCache(1000))

@@ -14,7 +14,7 @@ import torch
 from PIL import Image as PillowImage
 
 from cuaug import DecodeOptions
-from cuaug.codec import CudaDecoder, nv
+from cuaug.codec import NvImageCodecDecoder, nv
 from cuaug.pipeline.cuda import producer
 from tests.dry_run import CHAIN
 from tests.support.codec.encoded_images import without_segments
@@ -70,9 +70,10 @@ class FakeCodec:
 
 @pytest.fixture
 def codec(fake, monkeypatch):
-    """The real `CudaDecoder` on `FakeCodec`, without the engine."""
-    monkeypatch.setattr(producer, "CudaDecoder", CudaDecoder)
-    monkeypatch.setattr("cuaug.codec.cuda_decoder.nv", lambda: FakeCodec)
+    """The real `NvImageCodecDecoder` on `FakeCodec`, without the engine."""
+    monkeypatch.setattr(producer, "NvImageCodecDecoder", NvImageCodecDecoder)
+    monkeypatch.setattr("cuaug.codec.nvimgcodec_decoder.nv", lambda: FakeCodec)
+    monkeypatch.setattr(NvImageCodecDecoder, "prime", lambda self, images, stream: None)  # it allocates device memory
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 20, 80 << 30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
@@ -93,7 +94,7 @@ def files(tmp_path):
     return paths
 
 
-OPTIONS = {"batch_size": 8, "decode": DecodeOptions(load_hint=0, decoder="nvimgcodec")}
+OPTIONS = {"batch_size": 8, "decode": DecodeOptions(decoder="nvimgcodec")}
 
 
 def warnings_of(caplog: Any) -> list[str]:

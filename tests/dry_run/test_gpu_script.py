@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import itertools
 import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 STAGES = re.findall(r"^STAGES=\((.*)\)$", (ROOT / "benchmarks" / "gpu.sh").read_text(), re.MULTILINE)[0].split()
@@ -22,13 +18,11 @@ STAGES = re.findall(r"^STAGES=\((.*)\)$", (ROOT / "benchmarks" / "gpu.sh").read_
 FIELDS = {
     "gpu_smoke": {"epochs", "decoded_by", "photos"},
     "gpu_decode": {"rows", "without_fancy_upsampling", "fastest"},
-    "gpu_loader": {"decoder", "loader", "photos"},
     "gpu_kernels": {"batch", "copy_gigabytes_per_second", "cases"},
     "batch_augmentation": {"ms", "cuaug_to_this", "left_out"},
     "staging": {"us_per_sample", "cpu_us_per_image", "photos"},
     "gpu_end_to_end": {"variants", "left_out", "failed", "turns", "best_dali", "cuaug_to_dali"},
     "training_step_cuda": {"step", "left_out", "network", "settings"},
-    "gpu_memory": {"cases"},
     "gpu_ncu": {"launches"},
     "gpu_clips": {"settings", "sizes"},
     "gpu_dali": {"settings", "rows", "left_out", "failed"},
@@ -68,9 +62,7 @@ def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
         for step in steps:
             assert step["status"] == ("skipped" if step["name"] in left_out else "passed"), step
     assert ("gpu_dali: skipped; nvidia.dali cannot be imported" in done.stdout) == (not dali)
-    assert {"cuaug", "cuaug without the index", "cuaug with restart markers"} <= set(
-        results["gpu_end_to_end"]["variants"]
-    )
+    assert {"cuaug", "cuaug without the index"} <= set(results["gpu_end_to_end"]["variants"])
     assert "is incomplete" not in done.stdout and "have not run" not in done.stdout
     steps = results["training_step_cuda"]["step"]
     cached, engine = (steps[f"cuaug, CUDA, {name}"]["decoded_by"] for name in ("cached", "nvimgcodec"))
@@ -82,7 +74,7 @@ def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
     assert jpeg["images_per_second"]["first_visits"] > 0
     for goal in ("all of them", "at least 670000 images/s", "at least 150000 images/s", "under 0.9 ms"):
         assert f"[{goal}: " in done.stdout, goal
-    for goal in ("under 0.12 ms", "at least 8000 images/s", "slowed by at most 2 %", "none by the CPU"):
+    for goal in ("under 0.12 ms", "at least 8000 images/s", "slowed by at most 2 %"):
         assert f"[{goal}: " in done.stdout, goal
 
 
@@ -125,75 +117,8 @@ def test_the_summary_compares_with_the_goals(benchmarks, tmp_path):
     assert any("gpu_kernels.json" in line and "is incomplete" in line for line in lines)
 
 
-def test_the_table_beside_dali_has_equal_settings(benchmarks, monkeypatch, tmp_path):
-    """Runs for which no time is left are named, as are failures."""
-    import gpu_dali
-    import gpu_summary
-
-    runs = []
-
-    def run(variant, args):
-        runs.append((variant, args.threads, args.fancy_upsampling))
-        if variant == "DALI, 0.9":
-            raise RuntimeError("no pipeline")
-        return {"images_per_second": spread_of(100.0), "cpu_us_per_image": spread_of(10.0)}
-
-    monkeypatch.setattr(gpu_dali.gpu_end_to_end, "run", run)
-    monkeypatch.setattr(gpu_dali.gpu_end_to_end, "missing", lambda variant: "")
-    out = tmp_path / "gpu_dali.json"
-    arguments = ["gpu_dali.py", "--data", str(tmp_path), "--files", "1", "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit, match=r"DALI, 0\.9, 6 threads, fancy upsampling"):
-        gpu_dali.main()
-    assert set(runs) == set(itertools.product(gpu_dali.VARIANTS, (6, 16), (0, 1)))
-    lines = list(gpu_summary.table([tmp_path]))
-    assert any("DALI, 1.0, 16 threads, plain upsampling" in line and "100 images/s" in line for line in lines)
-    assert any("DALI, 0.9, 16 threads, plain upsampling" in line and "no pipeline" in line for line in lines)
-    monkeypatch.setattr(sys, "argv", [*arguments, "--seconds", "-1"])
-    gpu_dali.main()
-    assert set(json.loads(out.read_text())["left_out"].values()) == {"no time left"} and len(runs) == 24
-
-
-def test_the_training_step_names_what_it_leaves_out(benchmarks, monkeypatch, tmp_path, capsys):
-    import gpu_summary
-    import training_step
-
-    measured = []
-
-    def measure(task, kinds, *rest):
-        measured.extend(kinds)
-        row = {"ms": spread_of(1.0), "images_per_second": spread_of(9.0), "slower_percent": spread_of(2.5)}
-        return dict.fromkeys(kinds, row)
-
-    monkeypatch.setattr(training_step, "measure", measure)
-    monkeypatch.setattr(training_step, "trainer", lambda *arguments: None)
-    monkeypatch.setattr(training_step.DaliOnGpu, "missing", classmethod(lambda kind: "no DALI here"))
-    arguments = ["--device", "cuda", "--files", "1", "--batch-size", "1", "--passes", "1"]
-    monkeypatch.setattr(sys, "argv", ["training_step.py", *arguments, "--data", str(tmp_path), "--out", str(tmp_path)])
-    training_step.main()
-    ours = ["cuaug, CUDA", "cuaug, CUDA, cached", "cuaug, CUDA, nvimgcodec", "cuaug, CPU"]
-    assert measured == ["in memory", *ours]
-    assert "DALI, CUDA is left out: no DALI here" in capsys.readouterr().out
-    lines = list(gpu_summary.table([tmp_path]))
-    assert any("DALI, CUDA, left out" in line and "no DALI here" in line for line in lines)
-    assert [line.rpartition("  [")[2] for line in lines if "  [" in line] == ["slowed by at most 2 %: MISSED]"]
-
-
 def spread_of(value: float) -> dict[str, float]:
     return {"median": value, "min": value, "max": value}
-
-
-def test_drawn_photos_have_the_size_of_photographs(benchmarks):
-    """JPEGs of 500 x 375 in ImageNet's resolution take about 110 kB; noise would take more, flat areas far less."""
-    import gpu_photos
-
-    sizes = []
-    for seed in range(4):
-        photo = gpu_photos.draw_photo(seed)
-        assert photo.shape == (375, 500, 3) and 30 < photo.std() < 80
-        Image.fromarray(photo).save(file := io.BytesIO(), "JPEG", quality=90, subsampling="4:2:0")
-        sizes.append(len(file.getvalue()))
-    assert 80_000 < statistics.mean(sizes) < 150_000
 
 
 def test_ncu_csv_is_parsed(benchmarks):

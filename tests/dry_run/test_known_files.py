@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cuaug import transforms as T
-from cuaug.codec import FileView
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.native_work import FileReads
 from cuaug.sources import TarShards
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
     for shard in range(2):
         members = [(f"{i}.{kind}", data) for i in range(6 * shard, 6 * shard + 6) for kind, data in _members(i)]
         writers.write_tar(folder / f"{shard}.tar", members)
-    for name in ("replaced", "shrunken", "gone", "overwritten"):
+    for name in ("replaced", "shrunken2", "gone2", "overwritten2", "overwritten0", "turned", "resized"):
         (folder / f"{name}.jpg").write_bytes(content(0))
     writers.write_tar(folder / "overwritten.tar", [(f"{i}.{kind}", data) for i in (0, 8) for kind, data in _members(i)])
     time.sleep(SETTLED)
@@ -57,7 +57,7 @@ def known(monkeypatch):
     def watched(self: FileReads) -> Any:
         result = finish(self)
         if self._index is not None:  # else it is a loader's on the CPU
-            numbers.append(sum(type(value) is FileView and not value.address for value in result[0]))
+            numbers.append(int(np.count_nonzero(result[0] & (self.files["data"] == 0))))
             for action in meanwhile:
                 action()
         return result
@@ -111,16 +111,16 @@ def test_a_file_that_was_replaced_between_epochs_is_read_anew(loader_on, known, 
     assert known[0][2:4] == [1, 0]
 
 
-@pytest.mark.parametrize("name", ["shrunken", "gone", "overwritten"])
-def test_a_file_that_changes_before_it_is_staged_is_an_error_or_read(loader_on, known, folder, name):
+@pytest.mark.parametrize(("name", "others"), [("shrunken", 2), ("gone", 2), ("overwritten", 2), ("overwritten", 0)])
+def test_a_file_that_changes_before_it_is_staged_is_an_error_or_read(loader_on, known, folder, name, others):
     """Nothing of it is shown as if it were the file that was planned; the rest of the batch is."""
     numbers, meanwhile = known
-    path = folder / f"{name}.jpg"
-    paths = [str(path), str(folder / "1.jpg"), str(folder / "2.jpg")]
+    path = folder / f"{name}{others}.jpg"
+    paths = [str(path), str(folder / "1.jpg"), str(folder / "2.jpg")][: others + 1]
     gpu = loader_on(True, paths, [T.CenterCrop(100)], batch_size=3, on_error="skip")
     for _ in range(3):
         list(gpu)
-    assert numbers[-1] == 3
+    assert numbers[-1] == others + 1
     change = {
         "shrunken": lambda: path.write_bytes(content(0)[:-1]),
         "gone": path.unlink,
@@ -130,10 +130,28 @@ def test_a_file_that_changes_before_it_is_staged_is_an_error_or_read(loader_on, 
     errors = list[DecodeError]()
     gpu.error_callback = errors.append
     (batch,) = gpu
-    assert batch.labels is not None and len(batch.images) == (3 if name == "overwritten" else 2)
+    assert batch.labels is not None and len(batch.images) == others + (name == "overwritten")
     reasons = {"shrunken": "the file has changed", "gone": "No such file"}
     assert [error.path for error in errors] == ([] if name == "overwritten" else [str(path)])
     assert all(reasons[name] in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("name", ["turned", "resized"])
+def test_a_file_that_gets_another_header_is_an_error(loader_on, known, folder, name):
+    """The batch is planned for the old header's size and orientation."""
+    numbers, meanwhile = known
+    path = folder / f"{name}.jpg"
+    loader = loader_on(True, [str(path)], [T.CenterCrop(100)], on_error="skip")
+    for _ in range(3):
+        list(loader)
+    assert numbers[-1] == 1
+    new = jpeg(160, 260, 0x111111, 90, orientation=3) if name == "turned" else jpeg(260, 160, 0x111111, 80)
+    meanwhile.append(lambda: path.write_bytes(new.ljust(len(content(0)), b"\0")))
+    errors = list[DecodeError]()
+    loader.error_callback = errors.append
+    (batch,) = loader
+    assert not len(batch.images)
+    assert [(error.path, "the file has changed" in str(error)) for error in errors] == [(str(path), True)]
 
 
 def test_a_shard_that_is_overwritten_before_its_sample_is_staged_is_an_error(loader_on, known, folder):

@@ -1,4 +1,4 @@
-"""Labels of the CUDA pipeline: uploaded by one copy from pinned memory, before the consumer's event."""
+"""Labels of the CUDA pipeline: uploaded by one copy from pinned memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import pytest
 import torch
 
 from cuaug.errors import ArgumentError
-from cuaug.pipeline.cuda import cuda_job
-from cuaug.pipeline.cuda import cuda_job as pipeline
+from cuaug.pipeline.cuda import cuda_pipeline
 from cuaug.pipeline.resolve_device import resolve_labels_device
-from tests.dry_run import CHAIN
-from tests.support.fake_cuda import FakeEvent
 
 META = torch.device("meta")
 
@@ -42,7 +39,7 @@ def test_every_dense_tensor_is_uploaded_by_one_copy(fake):
         "d": OrderedDict(x=torch.arange(3).to(torch.uint16), y=None, z=np.arange(2)),
         "e": sparse,
     }
-    uploaded, memory = cuda_job.upload_labels(labels, torch.device("cpu"))
+    uploaded, memory = cuda_pipeline.upload_labels(labels, torch.device("cpu"))
     assert fake.torch.allocations == [("pinned", memory.nbytes)]
     assert type(uploaded["c"]) is Pair and uploaded["c"].right == "text" and type(uploaded["d"]) is OrderedDict
     assert uploaded["e"] is sparse and uploaded["d"]["y"] is None and uploaded["d"]["z"] is labels["d"]["z"]
@@ -62,39 +59,7 @@ def test_every_dense_tensor_is_uploaded_by_one_copy(fake):
 
 def test_labels_without_tensors_need_no_copy(fake):
     labels = ["a", {"b": 3}, None]
-    assert cuda_job.upload_labels(labels, META) == (labels, None) and not fake.torch.allocations
-
-
-@pytest.mark.parametrize("labels_device", [None, "cpu"])
-def test_labels_come_on_the_loaders_device_unless_asked_otherwise(loader_on, image_files, monkeypatch, labels_device):
-    """The copy is queued before the event that the consumer's stream waits for."""
-    steps = []
-    upload, record = cuda_job.upload_labels, FakeEvent.record
-
-    def to_device(labels: Any, device: torch.device) -> Any:
-        steps.append("labels")
-        return upload(labels, META)
-
-    def recorded(self: FakeEvent, stream: Any = None) -> None:
-        if stream is None:
-            steps.append("ready")
-        record(self, stream)
-
-    monkeypatch.setattr(pipeline, "upload_labels", to_device)
-    monkeypatch.setattr(FakeEvent, "record", recorded)
-    loader = loader_on(True, image_files, CHAIN, batch_size=20, labels_device=labels_device)
-    batches = list(loader)
-    expected = "cpu" if labels_device else "meta"
-    assert [batch.labels.device.type for batch in batches] == [expected] * 2
-    assert [batch.labels.dtype for batch in batches] == [torch.int64] * 2
-    assert {batch.indices.device.type for batch in batches} == {"cpu"}
-    assert steps == (["ready"] if labels_device else ["labels", "ready"]) * 2
-
-
-def test_cpu_loaders_keep_their_labels(loader_on, image_files, monkeypatch):
-    monkeypatch.setattr(pipeline, "upload_labels", lambda *arguments: 1 / 0)
-    loader = loader_on(False, image_files, CHAIN, batch_size=20)
-    assert loader.labels_device == torch.device("cpu") and {batch.labels.is_cpu for batch in loader} == {True}
+    assert cuda_pipeline.upload_labels(labels, META) == (labels, None) and not fake.torch.allocations
 
 
 def test_labels_device_is_the_loaders_or_the_cpu():

@@ -17,9 +17,8 @@ from PIL import Image
 from cuaug import transforms as T
 from cuaug.devices import cuda, nvrtc
 from cuaug.devices.workspace import Workspace
-from cuaug.pipeline.cuda.arena import Slot
 from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
-from cuaug.pipeline.cuda.cuda_job import CudaJob
+from cuaug.pipeline.cuda.cuda_pipeline import CudaBatch, CudaPipeline
 from cuaug.pipeline.cuda.producer import CudaProducer
 from cuaug.plan import Layout, Type
 from tests.kernels.test_cuda_executor import run
@@ -35,48 +34,31 @@ OTHER = "with torch.cuda.stream(torch.cuda.Stream()):"
 MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
     # --- events -------------------------------------------------------------------------------------------------------
     "the ready event is recorded on the default stream": (
-        (CudaJob, "_record_ready"),
-        [("self._ready.record()", "self._ready.record(torch.cuda.default_stream())")],
+        (CudaBatch, "__init__"),
+        [
+            ("super().__init__(batch)", "self.batch = batch"),
+            ("self._ready.record()", "self._ready.record(torch.cuda.default_stream())"),
+        ],
         r"a consumer on stream 0 does not wait for the (launch|copy) on stream \d",
     ),
-    "the ready event is recorded where the producer's stream is not current": (
-        (CudaProducer, "_finish_batch"),
-        [("with torch.cuda.stream(self.stream):", "with torch.cuda.device(self.device):")],
-        # The labels are copied on the default stream then, too.
-        r"a consumer on stream 0 does not wait for the launch on stream \d|stream 0, which made the tensor",
-    ),
     "the ready event comes before the labels": (
-        (CudaJob, "_record_ready"),
+        (CudaPipeline, "finish"),
         [
-            ("self._ready = torch.cuda.Event()\n    self._ready.record()", ""),
-            ("    if self", "    self._ready = torch.cuda.Event()\n    self._ready.record()\n    if self"),
+            (
+                "labels, label_memory = batch",
+                "made = CudaBatch(batch, None, self.producer.device)\n    labels, label_memory = batch",
+            ),
+            ("return CudaBatch(batch", "made.batch, made._label_memory, _ = (batch"),
+            ("label_memory, self.producer.device)", "label_memory, 0)\n    return made"),
         ],
         r"a consumer on stream 0 does not wait for the copy on stream \d",
     ),
-    "the ready event is not recorded": (
-        (CudaJob, "_record_ready"),
-        [("self._ready.record()", "pass")],
-        "an event that was never recorded",
-    ),
     "the consumer does not wait": (
-        (CudaJob, "take"),
-        [("super()", "super(CudaJob, self)"), ("current.wait_event(self._ready)", "pass")],
+        (CudaBatch, "take"),
+        [("current.wait_event(self._ready)", "pass")],
         r"a consumer on stream 0 does not wait for the (launch|copy) on stream \d",
     ),
-    "the allocator learns the producer's stream": (
-        (CudaJob, "take"),
-        [
-            ("super()", "super(CudaJob, self)"),
-            ("record_stream(current)", "record_stream(self.pipeline.producer.stream)"),
-        ],
-        "record_stream on stream .*, which made the tensor",
-    ),
     # --- streams ------------------------------------------------------------------------------------------------------
-    "the batch is queued on the default stream": (
-        (CudaProducer, "_begin_batch"),
-        [("torch.cuda.stream(self.stream)", "torch.cuda.device(self.device)")],
-        r"a launch on stream 0 does not wait for the decode on stream \d",
-    ),
     "the launches are on the default stream": (
         (cuda.CudaExecutor, "run"),
         [("torch.cuda.current_stream(device).cuda_stream", "0")],
@@ -87,38 +69,15 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
         [("    return", f"    {OTHER}\n        return")],
         r"a launch on stream \d does not wait for the copy on stream \d",
     ),
-    "the labels are uploaded on another stream": (
-        (CudaJob, "_record_ready"),
-        [("if self.config.uploads_labels:", OTHER)],
-        r"a consumer on stream 0 does not wait for the copy on stream \d",
-    ),
     "the decoder is given stream 0": (
         (BatchDecoding, "_decode_encoded"),
         [("arena.stream.cuda_stream", "0")],
         "decoding: stream 0 is the default stream",
     ),
-    "the decoder is primed on stream 0": (
-        (CudaProducer, "_open_decoder"),
-        [("self.stream.cuda_stream", "0")],
-        "priming: stream 0 is the default stream",
-    ),
-    "slots are wrapped for stream 0": (
-        (Slot, "reallocate"),
-        [("self._stream.cuda_stream", "0")],
-        "wrapping: stream 0 is the default stream",
-    ),
     # --- memory -------------------------------------------------------------------------------------------------------
     "the arena is reused without waiting": (
         (CudaProducer, "_begin_batch"),
         [("arena.free.synchronize()", "pass")],
-        r"decoding into a slot: the CPU has not waited for the launch on stream \d",
-    ),
-    "the arena's event comes before the launches": (
-        (CudaProducer, "_begin_batch"),
-        [
-            ("arena.free.record(self.stream)", "pass"),
-            ("            yield", "            arena.free.record(self.stream); yield"),
-        ],
         r"decoding into a slot: the CPU has not waited for the launch on stream \d",
     ),
     "shared memory is not asked for": (
@@ -131,11 +90,6 @@ MISTAKES: dict[str, tuple[tuple[Any, str], list[tuple[str, str]], str]] = {
         (nvrtc, "load_functions"),
         [(", torch.cuda.device(device_index):", ":")],
         "loading a module: GPU 0 is current",
-    ),
-    "a kernel is launched with another device current": (
-        (cuda.CudaExecutor, "run"),
-        [("with torch.cuda.device(device):", "with torch.cuda.device(0):")],
-        "a launch: GPU 0 is current",
     ),
 }
 
@@ -178,16 +132,6 @@ def test_the_fakes_refuse(loader_on, files, monkeypatch, mistake):
         list(loader_on(True, files, CHAIN, batch_size=4))
 
 
-def test_a_launch_makes_its_device_current(fake, monkeypatch):
-    """On a user's thread, too, where another device is current."""
-    image = torch.zeros((5, 6, 3), dtype=torch.uint8).numpy()
-    tables = plan_for(image).compile(Type.UINT8, Layout.HWC)
-    run(tables, [image], 3)
-    edit(monkeypatch, (cuda.CudaExecutor, "run"), [("with torch.cuda.device(device):", "if True:")])
-    with pytest.raises(AssertionError, match="a launch: GPU 0 is current"):
-        run(tables, [image], 3)
-
-
 def test_a_consumer_on_a_side_stream(loader_on, files, fake):
     """That stream waits for the events, and the allocator learns it. The default stream stays out of it."""
     side = fake.torch.cuda.Stream(1)
@@ -195,3 +139,16 @@ def test_a_consumer_on_a_side_stream(loader_on, files, fake):
         batches = list(loader_on(True, files, CHAIN, batch_size=4))
     assert len(side.waited) == 5 and len(side.recorded) == 10 == 2 * len(batches)
     assert not fake.torch.consumer.waited and not fake.torch.consumer.recorded
+
+
+def test_a_launch_uses_the_memory_that_it_reads(fake):
+    """The lower half of an image is in memory. Another allocation lies where the whole image would begin."""
+    image = torch.zeros((10, 6, 3), dtype=torch.uint8)
+    other, half = image[:5], image[5:]
+    for allocation in (other, half):
+        fake.torch.driver.allocate(allocation)
+    plan = plan_for(image.numpy())
+    plan.crop(5, 0, 5, 6)
+    run(plan.compile(Type.UINT8, Layout.HWC), [image.numpy()], 3)
+    assert fake.torch.driver.last_use(other.data_ptr()) is None
+    assert fake.torch.driver.last_use(half.data_ptr()).work == "launch"

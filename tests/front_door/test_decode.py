@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from PIL import Image, ImageOps
 
 import cuaug
 from cuaug import transforms as T
+from cuaug.errors import ArgumentError, DecodeError
 from tests.codec.test_messages import EXTRA
 from tests.support.codec.encoded_images import encode, formats, photo, tagged_files
 from tests.support.codec.jpeg_crops import MCU, jpeg
@@ -327,3 +329,55 @@ def test_library_warnings_are_logged(caplog, tmp_path):
     line = "Corrupt JPEG data: 1 extraneous bytes before marker 0xd9"
     names = [repr(str(tmp_path / "a.jpg")), "sample 1", "sample 1"]
     assert [record.getMessage() for record in caplog.records] == [f"{name}: {line}" for name in names]
+
+
+# --- damaged images in a list -----------------------------------------------------------------------------------------
+
+JPEG, PNG = FILES[0], encode(Image.fromarray(photo(50, 60)), "PNG")
+CUT = JPEG[: len(JPEG) // 2]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "unchanged"])
+@pytest.mark.parametrize("region", [None, (0, 0, 8, 9), [(0, 0, 8, 9)] * 4])
+def test_errors_of_single_images_leave_the_others(mode, region):
+    errors: list[DecodeError] = []
+    files = [JPEG, b"no image", PNG, b""]
+    images = cuaug.decode(files, mode=mode, region=region, errors=errors, device="cpu")
+    assert [error.index for error in errors] == [1, 3] and all(error.path is None for error in errors)
+    if isinstance(region, list):
+        region = region[::2]
+    for image, want in zip(images, cuaug.decode([JPEG, PNG], mode=mode, region=region, device="cpu"), strict=True):
+        assert torch.equal(image, want)
+
+
+def test_a_batch_has_the_sound_images(tmp_path):
+    chain = [T.Resize((8, 9)), T.Normalize(0.5, 0.2)]
+    errors: list[DecodeError] = []
+    files = [PNG, str(tmp_path / "missing.jpg"), CUT, JPEG]
+    images = cuaug.decode(files, chain, errors=errors, device="cpu")
+    assert torch.equal(images, cuaug.decode([PNG, JPEG], chain, device="cpu"))
+    assert [(error.index, error.path) for error in errors] == [(1, files[1]), (2, None)]
+    assert cuaug.decode([CUT, b""], chain, errors=errors, device="cpu").shape == (0, 3, 8, 9) and len(errors) == 4
+    assert cuaug.decode([CUT], errors=errors, device="cpu") == []
+
+
+def test_errors_of_one_image_are_raised():
+    with pytest.raises(ArgumentError, match="errors is for a list of images"):
+        cuaug.decode(CUT, errors=[], device="cpu")
+
+
+def test_threads_decode_at_once_and_keep_their_errors():
+    """As requests do that a server's threads answer."""
+    chain = T.Compose([T.Resize((8, 9))])
+    want = cuaug.decode([JPEG, PNG], chain, device="cpu")
+
+    def answer(number: int) -> bool:
+        errors: list[DecodeError] = []
+        files = [JPEG, CUT, PNG] if number % 2 else [JPEG, PNG]
+        images = cuaug.decode(files, chain, errors=errors, threads=2, device="cpu")
+        return torch.equal(images, want) and [error.index for error in errors] == [1] * (number % 2)
+
+    before = threading.active_count()
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(answer, range(64)))
+    assert threading.active_count() <= before + 2, "calls share their threads"

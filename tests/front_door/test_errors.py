@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 
-import numpy as np
 import pytest
 
 import cuaug
@@ -46,16 +45,3 @@ def test_each_fault_has_its_kind(tmp_path):
         next(iter(loader))
     with pytest.raises(cuaug.ArgumentError, match=r"^state_dict is not"):
         loader.load_state_dict({})
-
-
-def test_a_stuck_read_is_a_timeout():
-    class Stuck(Memory):
-        def read(self, index: int) -> tuple[object, int]:
-            import time
-
-            time.sleep(3)
-            return np.zeros((2, 2, 3), dtype=np.uint8), 0
-
-    with cuaug.Loader(Stuck(1), timeout_seconds=0.2, device="cpu") as loader, pytest.raises(TimeoutError) as caught:
-        next(iter(loader))
-    assert type(caught.value) is cuaug.LoaderTimeoutError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -64,13 +63,6 @@ def test_a_damaged_image_costs_only_its_own_answer():
     for i in (1, 3):
         with pytest.raises(cuaug.DecodeError):
             answers[i].result()
-
-
-def test_a_single_request_is_answered_after_max_wait():
-    with Batcher(Model(), CHAIN, max_wait=0.05) as batcher:
-        begin = time.monotonic()
-        batcher.submit(picture(1)).result()
-        assert time.monotonic() - begin >= 0.05
 
 
 def test_a_models_error_reaches_the_callers():

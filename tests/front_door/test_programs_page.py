@@ -338,3 +338,59 @@ def test_segmentation_models_pytorch(folder):
     assert images.shape == (3, 1, 16, 16) and torch.allclose(images[:, 0, 0, 0] * 255, torch.tensor([0.0, 40, 80]))
     assert masks.dtype == torch.int64 and [mask.unique().tolist() for mask in masks] == [[0], [1], [0]]
     assert len(made.train_dataloader) == len(made.test_dataloader) == 2
+
+
+# --- images at their own size -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def captioned(folder):
+    """Images of four sizes with captions, and a model that keeps what it gets."""
+    files = []
+    for i in range(COUNT):
+        Image.new("RGB", [(90, 60), (60, 90), (64, 64), (200, 60)][i % 4], (20 * i, 0, 0)).save(f"{i}.png")
+        files.append((f"{i}.png", f"a caption, number {i}"))
+    calls: list[tuple[Any, ...]] = []
+    return (
+        {"files": cuaug.sources.Files(*zip(*files, strict=True), classes=None)},
+        lambda *given: calls.append(given),
+        calls,
+    )
+
+
+def test_packed_batches(captioned):
+    names, model, calls = captioned
+    made = run("Packed batches for vision-language models", model=model, captions=list, **names)
+    patches, grids, ends, texts = (list(values) for values in zip(*calls, strict=True))
+    assert sorted(text for batch in texts for text in batch) == sorted(f"a caption, number {i}" for i in range(COUNT))
+    for values, grid, end in zip(patches, grids, ends, strict=True):
+        assert values.shape == (grid.prod(1).sum(), 3 * 2 * 14 * 14) and len(values) == end[-1] <= 16_384
+    assert sum(map(len, patches)) == made.patches.sum()
+
+
+def test_naflex(captioned):
+    names, model, calls = captioned
+    run("SigLIP 2 NaFlex", model=model, **names)
+    assert len(calls) == 3
+    for images, mask, grids in calls:
+        assert (
+            images.shape[-1] == 3 * 16 * 16
+            and mask.sum(1).tolist() == grids.prod(1).tolist()
+            and grids.prod(1).max() <= 256
+        )
+
+
+def test_text_to_image_in_buckets(captioned):
+    names, model, calls = captioned
+    run("Text to image, in buckets of aspect ratio", model=model, args=args(batch_size=2, resolution=256), **names)
+    assert len({images.shape[-2:] for images, _ in calls}) == 3 and all(len(texts) == 2 for _, texts in calls)
+    assert all(text.startswith("a caption") for _, texts in calls for text in texts)
+
+
+def test_groups_of_one_orientation(captioned):
+    names, model, calls = captioned
+    numbered = {"files": [(path, i) for i, (path, _) in enumerate(names["files"].samples)]}
+    run("torchvision's GroupedBatchSampler", model=model, args=args(batch_size=2), **numbered)
+    assert sorted(i for _, _, labels in calls for i in labels.tolist()) == list(range(COUNT))
+    for images, mask, _ in calls:
+        assert images.shape[0] == mask.shape[0] and mask.any(dim=(1, 2)).all() and max(images.shape[-2:]) <= 64

@@ -212,9 +212,6 @@ def test_errors(batch, options, message):
 def test_notebooks(tmp_path):
     chain = [T.Resize((8, 8)), T.Normalize(0.5, 0.5)]
     with Loader(write_photos(tmp_path, 3), chain, batch_size=2) as loader:
-        page = loader._repr_html_()
-        assert page.startswith("<table>") and "Normalize(mean=" in page and "<th>batch_size</th><td><pre>2<" in page
-        assert "<Loader" not in page and loader.state_dict()["epoch"] == 0
         batch = next(iter(loader))
     page = batch._repr_html_()
     (data,) = re.findall(r'<img src="data:image/png;base64,([^"]+)">', page)

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset, TensorDataset, random_split
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.sources import Csv, Files
+from cuaug.sources import Csv, Files, Source, open_source
 
 chain = T.Compose([
     T.RandomResizedCrop(224, interpolation="bicubic"),
@@ -46,10 +48,16 @@ other: torch.Tensor = cuaug.decode(Path("a.jpg").read_bytes())
 several: list[torch.Tensor] = cuaug.decode(["a.jpg", b"", np.zeros(3, np.uint8)], threads=2)
 gray: torch.Tensor = cuaug.decode("a.jpg", mode="L")
 stack: torch.Tensor = cuaug.decode([Path("a.jpg")], chain)
+moved: torch.Tensor = chain(stack)
+pair: tuple[torch.Tensor, dict[str, int]] = T.RandomCrop(8)(stack, {"a": 1})
+picture = chain(picture)
 cuaug.show(loader.source and stack, columns=4)
 cuaug.Loader(Files(["a.jpg"], ["cat"], classes=["ant", "cat"]), [T.Resize((8, 8))])
 cuaug.Loader(Csv("table.csv", classes=None), batch_size=2)
 
+chain(stack).shap  # type: ignore[attr-defined]
+T.RandomCrop(8)(stack).shap  # type: ignore[attr-defined]
+cuaug.decode("a.jpg", chain).shap  # type: ignore[attr-defined]
 cuaug.Loadr  # type: ignore[attr-defined]
 T.RandomCropp  # type: ignore[attr-defined]
 loader.datasets  # type: ignore[attr-defined]
@@ -63,6 +71,53 @@ cuaug.Loader("photos/", last_batch="keep")  # type: ignore[arg-type]
 cuaug.DecodeOptions(exif=False)  # type: ignore[call-arg]
 cuaug.decode("a.jpg", mode="CMYK")  # type: ignore[call-overload]
 cuaug.decode(7)  # type: ignore[call-overload]
+
+
+class Typed(Dataset[tuple[str, int]]):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> tuple[str, int]:
+        return "a.png", 1
+
+
+class Plain:
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, number: int) -> str:
+        return "a.png"
+
+
+class Own:
+    def __len__(self) -> int:
+        return 1
+
+    def read(self, index: int) -> tuple[str, int]:
+        return "a.png", index
+
+
+def found() -> Iterator[Path]:
+    yield Path("a.png")
+
+
+Files(sorted(Path("photos").glob("*.png")), labels=[1])
+source: Source = Files(["a.png", Path("b.png")])
+open_source(Typed())
+open_source(Plain())
+open_source(Own())
+open_source(source)
+open_source(TensorDataset(torch.zeros(1)))
+open_source(ConcatDataset([Typed(), Typed()]))
+for half in random_split(Typed(), [0.5, 0.5]):
+    open_source(half)
+open_source(Path("photos"))
+open_source(found())
+open_source([("a.png", 1)])
+open_source({"a.png": 1})
+open_source(np.array(["a.png"]))
+open_source(7)  # type: ignore[arg-type]
+Files([7])  # type: ignore[list-item]
 """
 
 

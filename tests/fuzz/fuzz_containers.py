@@ -3,23 +3,19 @@
 Each function makes one container, or a batch of them, and lets only `CuaugError` pass: anything else is raised. It is a
 function of `rng`, so a seed repeats a failure:
 
-    python -m tests.fuzz.fuzz_containers hdf5 0 3000        # kind, first seed, number of seeds
+    python -m tests.fuzz.fuzz_sources hdf5 --count 3000
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
 import signal
 import struct
-import sys
-import tempfile
 import traceback
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import h5py
 import lmdb
@@ -27,6 +23,7 @@ import numpy as np
 
 from cuaug.errors import CuaugError
 from cuaug.sources import Hdf5, Lmdb, TFRecord
+from tests.fuzz.fuzz_files import damaged, open_and_read
 from tests.support.sources.writers import block, example, feature, frame, masked_crc, varint
 
 __all__ = ["run_hdf5", "run_lmdb", "run_tfrecord"]
@@ -39,46 +36,7 @@ _DEATHS = {signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV}
 _ODD_NUMBERS = [b"\xff" * 4, b"\xff" * 8, b"\0" * 4, b"\0" * 8, b"\xff\xff\xff\x7f", struct.pack("<Q", 2**63)]
 
 
-def damaged(rng: random.Random, data: bytes) -> bytes:
-    """Some bytes flipped, overwritten, cut off, doubled, moved or put in."""
-    changed = bytearray(data)
-    for _ in range(rng.choice([1, 1, 1, 2, 5, 20])):
-        if not changed:
-            break
-        at = rng.randrange(len(changed))
-        size = min(rng.choice([1, 2, 4, 8, 64, 512]), len(changed) - at)
-        how = rng.random()
-        if how < 0.35:
-            changed[at] ^= 1 << rng.randrange(8)
-        elif how < 0.6:
-            changed[at] = rng.randrange(256)
-        elif how < 0.75:
-            odd = rng.choice(_ODD_NUMBERS)
-            changed[at : at + len(odd)] = odd
-        elif how < 0.83:
-            other = rng.randrange(len(changed))
-            changed[at : at + size] = changed[other : other + size]
-        elif how < 0.89:
-            del changed[at : at + size]
-        elif how < 0.95:
-            changed[at:at] = changed[at : at + size]
-        else:
-            del changed[at:]
-    return bytes(changed)
-
-
-def read_all(open_source: Callable[[], Any]) -> None:
-    """Reads whatever a source has, its sizes, labels and digests; a CuaugError of each passes."""
-    try:
-        source = open_source()
-        source.fingerprint()
-    except CuaugError:
-        return
-    for index in [*range(min(len(source), 12)), len(source) - 1]:
-        for use in (source.encoded_size, source.read, source.label):
-            with contextlib.suppress(CuaugError):
-                use(index)
-        source.path(index)
+_read = partial(open_and_read, allowed=(CuaugError,))
 
 
 # --- HDF5 ------------------------------------------------------------------------------------------------------------
@@ -93,7 +51,7 @@ def run_hdf5(rng: random.Random, folder: Path) -> None:
     if b"source" in whole and not all(heap in data for heap in _heaps(whole)):
         return  # as it opens a view, HDF5 2.0 reads its sources from a heap, and never returns from some damaged ones
     path.write_bytes(data)
-    read_all(lambda: Hdf5(path, images, labels, max_bytes=1 << 20, max_pixels=1 << 18))
+    _read(lambda: Hdf5(path, images, labels, max_bytes=1 << 20, max_pixels=1 << 18))
 
 
 def _heaps(data: bytes) -> list[bytes]:
@@ -111,7 +69,7 @@ def _write_hdf5(rng: random.Random, path: Path) -> tuple[str, list[str]]:
     ) as file:
         group = file.create_group("group", track_order=rng.random() < 0.5) if rng.random() < 0.3 else file
         compression = rng.choice([None, "gzip"]) if chunks else None
-        kind = rng.choice(["variable", "variable", "opaque", "pixels", "pixels", "view"])
+        kind = rng.choice(["variable", "variable", "opaque", "pixels", "pixels"])
         if kind == "variable":
             options = {"chunks": chunks and (chunks,), "compression": compression}
             images = group.create_dataset("images", (count,), h5py.vlen_dtype(np.uint8), **options)
@@ -120,16 +78,11 @@ def _write_hdf5(rng: random.Random, path: Path) -> tuple[str, list[str]]:
         elif kind == "opaque":
             group["images"] = np.array([np.void(bytes_rng.bytes(30)) for _ in range(count)])
         else:
-            name = "images" if kind == "pixels" else "source"
             pixels = bytes_rng.integers(0, 256, (count, 6, 5, 3), dtype=np.uint8)
             compression = rng.choice([compression, "lzf"]) if chunks else None
             grid = chunks and (chunks, rng.choice([3, 6]), 5, 3)
             checks = bool(chunks) and rng.random() < 0.3
-            group.create_dataset(name, data=pixels, chunks=grid, compression=compression, fletcher32=checks)
-            if kind == "view":
-                view = h5py.VirtualLayout(pixels.shape, np.uint8)
-                view[:] = h5py.VirtualSource(".", group[name].name, pixels.shape)
-                group.create_virtual_dataset("images", view)
+            group.create_dataset("images", data=pixels, chunks=grid, compression=compression, fletcher32=checks)
         group["numbers"] = np.arange(count)
         group["boxes"] = np.arange(4.0 * count).reshape(count, 4)
         group["names"] = [f"name {i}" * rng.choice([1, 9]) for i in range(count)]
@@ -163,10 +116,10 @@ def run_tfrecord(rng: random.Random, folder: Path) -> None:
     index.unlink(missing_ok=True)
     label = rng.choice([None, "n", "text", ["n", "floats", "text"]])
     verify = rng.random() < 0.5
-    read_all(lambda: TFRecord(path, "image", label, verify=verify))
+    _read(lambda: TFRecord(path, "image", label, verify=verify))
     if index.exists() and rng.random() < 0.3:
         index.write_bytes(damaged(rng, index.read_bytes()))
-        read_all(lambda: TFRecord(path, "image", label, verify=verify))
+        _read(lambda: TFRecord(path, "image", label, verify=verify))
 
 
 def _record(rng: random.Random, i: int) -> bytes:
@@ -226,7 +179,7 @@ def _read_in_child(mutants: list[bytes], folder: Path) -> int:
                 path = folder / f"{os.getpid()}-{i}.mdb"
                 path.write_bytes(mutant)
                 os.write(written, b".")
-                read_all(lambda path=path: Lmdb(path))
+                _read(lambda path=path: Lmdb(path))
                 path.unlink()
             os._exit(0)
         except BaseException:
@@ -242,14 +195,3 @@ def _read_in_child(mutants: list[bytes], folder: Path) -> int:
     if status and (status > 0 or -status not in _DEATHS):
         raise AssertionError(f"the child ended with {status} at mutant {begun - 1}: {told[begun:].decode()}")
     return begun
-
-
-if __name__ == "__main__":
-    run = {"hdf5": run_hdf5, "tfrecord": run_tfrecord, "lmdb": run_lmdb}[sys.argv[1]]
-    for seed in range(int(sys.argv[2]), int(sys.argv[2]) + int(sys.argv[3])):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                run(random.Random(seed), Path(folder))
-            except BaseException:
-                print(f"seed {seed}", flush=True)
-                raise

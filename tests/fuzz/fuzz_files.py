@@ -101,24 +101,27 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def read_all(source: Any) -> None:
+def read_all(source: Any, allowed: tuple[type[Exception], ...]) -> None:
     """Reads every sample and label, and collates the label, as a loader does."""
     for i in range(len(source)):
-        with contextlib.suppress(CuaugError, OSError):
+        with contextlib.suppress(*allowed):
             data, label = source.read(i)
             if isinstance(data, str):
                 with contextlib.suppress(OSError, CuaugError):
                     read_bytes(data, 1 << 20)
             collate([label])
         source.path(i)
-        if hasattr(source, "encoded_size"):
-            source.encoded_size(i)
+        for use in ("encoded_size", "label"):
+            if hasattr(source, use):
+                with contextlib.suppress(CuaugError):
+                    getattr(source, use)(i)
 
 
-def open_and_read(make: Callable[[], Any]) -> None:
+def open_and_read(make: Callable[[], Any], allowed: tuple[type[Exception], ...] = (CuaugError, OSError)) -> None:
+    """Opens and reads a source; `allowed` errors of a sample pass."""
     with contextlib.suppress(CuaugError):
         source = make()
-        read_all(source)
+        read_all(source, allowed)
         source.fingerprint()
         repr(source)
 
@@ -215,7 +218,10 @@ def _odd(rng: random.Random) -> Any:
 
 
 def changed_json(rng: random.Random, value: Any) -> Any:
-    """The value with one node replaced, removed or doubled."""
+    """The value with one node replaced, removed or doubled, also within JSON that is a text of it."""
+    if isinstance(value, str) and value.startswith(("[", "{")) and rng.random() < 0.9:
+        with contextlib.suppress(ValueError):
+            return json.dumps(changed_json(rng, json.loads(value)))
     if not isinstance(value, (dict, list)) or not value or rng.random() < 0.12:
         return _odd(rng)
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))

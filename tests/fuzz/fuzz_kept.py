@@ -1,4 +1,4 @@
-"""Damaged files that cuaug itself keeps: indexes of remote shards, cached blocks, JPEG indexes, indexes of videos.
+"""Damaged files that cuaug itself keeps: indexes of remote shards, cached blocks, indexes of videos.
 
 Random damage must change no byte and no pixel: the file is made again. Indexes with valid checksums and other contents,
 as only their owner could write them, may raise cuaug's errors alone.
@@ -14,10 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 
-from cuaug.codec.jpeg_index import IndexFile, JpegIndex
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.errors import CuaugError
 from cuaug.remote import RemoteObject, RemoteOptions
@@ -25,11 +23,10 @@ from cuaug.remote.block_cache import BlockCache, CachedReader
 from cuaug.sources import video_index_file
 from cuaug.sources.shards.shard_index import SUFFIX
 from tests.fuzz import fuzz_index
-from tests.support.codec.index_files import forge, forged_record, open_descriptor
-from tests.support.codec.jpeg_crops import crop, jpeg
+from tests.support.sources import writers
 from tests.support.video.videos import VIDEOS, Video, make_video
 
-__all__ = ["run_blocks", "run_jpeg_index", "run_remote_index", "run_video_index"]
+__all__ = ["run_blocks", "run_remote_index", "run_video_index"]
 
 
 # --- indexes of remote shards ----------------------------------------------------------------------------------------
@@ -39,11 +36,11 @@ def run_remote_index(rng: random.Random, folder: Path) -> None:
     """The index beside a shard, or the one kept in the user's cache, is damaged; or the shard itself."""
     name = rng.choice(sorted(fuzz_index.SOURCES))
     shard, index = fuzz_index.whole(name)
-    memory, options = fsspec.filesystem("memory"), RemoteOptions(protocols=("memory",), timeout_seconds=1)
-    url = f"memory://fuzz/{name}"
+    served = folder / "served"
+    served.mkdir()
 
     def read() -> list[Any]:
-        source = fuzz_index.SOURCES[name](url, remote=options)
+        source = fuzz_index.SOURCES[name](f"{url}/{name}", remote=RemoteOptions(timeout_seconds=1))
         source.fingerprint()
         return [fuzz_index.read(source, i) for i in range(len(source))]
 
@@ -51,10 +48,10 @@ def run_remote_index(rng: random.Random, folder: Path) -> None:
     is_edit = rng.random() < 0.5
     change = fuzz_index.edit if is_edit else fuzz_index.mutate
     place = rng.choice(("beside", "beside", "cache", "shard"))
-    memory.pipe(f"/fuzz/{name}", fuzz_index.mutate(rng, shard) if place == "shard" else shard)
+    (served / name).write_bytes(fuzz_index.mutate(rng, shard) if place == "shard" else shard)
     if place != "cache":
-        memory.pipe(f"/fuzz/{name}{SUFFIX}", change(rng, index) if place == "beside" else index)
-    try:
+        (served / f"{name}{SUFFIX}").write_bytes(change(rng, index) if place == "beside" else index)
+    with writers.served(served, writers.Ranges) as url:
         if place == "cache":
             read()
             (kept,) = (folder / "cache" / "indexes").iterdir()
@@ -65,8 +62,6 @@ def run_remote_index(rng: random.Random, folder: Path) -> None:
             assert is_edit or place == "shard", "a damaged index is made again"
             return
         assert is_edit or place == "shard" or found == [(b"%d" % i, i) for i in range(fuzz_index.COUNT)]
-    finally:
-        memory.rm("/fuzz", recursive=True)
 
 
 # --- blocks of remote shards -----------------------------------------------------------------------------------------
@@ -111,42 +106,6 @@ def run_blocks(rng: random.Random, folder: Path) -> None:
     kept = (path for path in (folder / "blocks").glob("*.block") if not path.is_symlink())
     # Each thread that writes may add one block.
     assert sum(path.stat().st_size for path in kept) <= limit + _BLOCK_BYTES + 1000
-
-
-# --- JPEG indexes ----------------------------------------------------------------------------------------------------
-
-_REGION = (20, 60, 50, 110)
-
-
-@functools.cache
-def _jpeg_index() -> tuple[list[bytes], bytes, list[Any]]:
-    """JPEGs, the file of their index, and a crop of each."""
-    files = [jpeg(90 + i, 160 + i, sampling, 90) for i, sampling in enumerate((0x221111, 0x111111, 0))]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "whole")
-        index = _open_jpeg_index(path)
-        crops = [crop(file, _REGION, index) for file in files]
-        return files, path.read_bytes(), crops
-
-
-def _open_jpeg_index(path: Path) -> JpegIndex:
-    return JpegIndex(1 << 24, 1, lambda: IndexFile(open_descriptor(path), True, str(path)))
-
-
-def run_jpeg_index(rng: random.Random, folder: Path) -> None:
-    files, whole, expected = _jpeg_index()
-    path = folder / "index"
-    path.write_bytes(whole)
-    is_forged = rng.random() < 0.5
-    if is_forged:
-        kinds = ("at", "dc", "check", "count", "distance", "components")
-        forge(path, lambda record: forged_record(rng, rng.choice(kinds), record))
-    else:
-        path.write_bytes(fuzz_index.mutate(rng, whole))
-    for _ in range(2):
-        index = _open_jpeg_index(path)
-        found = [crop(file, _REGION, index) for file in files]
-        assert is_forged or found == expected, "a damaged index changed a crop"
 
 
 # --- indexes of videos -----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz import fuzz_cache, fuzz_commands, fuzz_containers, fuzz_files, fuzz_index, fuzz_kept, fuzz_records
+from tests.fuzz import fuzz_cache, fuzz_containers, fuzz_files, fuzz_index, fuzz_kept, fuzz_records, fuzz_states
 from tests.support.codec.memory import peak_bytes
 
 __all__ = ["KINDS"]
@@ -46,10 +46,8 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "litdata": fuzz_records.run_litdata,
     "remote index": fuzz_kept.run_remote_index,
     "blocks": fuzz_kept.run_blocks,
-    "jpeg index": fuzz_kept.run_jpeg_index,
     "video index": fuzz_kept.run_video_index,
-    "state": fuzz_commands.run_state,
-    "shard set": fuzz_commands.run_shard_set,
+    "state": fuzz_states.run_state,
 }
 _ARM_EVERY = 20  # cases under one deadline: setting it costs as much as a case
 

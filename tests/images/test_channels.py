@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 import cuaug
 from cuaug import TransformError
@@ -166,15 +165,6 @@ def test_a_uint16_threshold_beyond_white_is_refused():
     chain = T.Compose([T.ToDtype(torch.float32, scale=True), T.RandomSolarize(32767.5, 1)])
     with pytest.raises(TransformError, match=r"threshold must be at most .*, 1, not 32767\.5"):
         chain(torch.from_numpy(levels16(1, H, W)))
-
-
-def test_solarize_of_uint16_in_a_loader(tmp_path):
-    image = levels16(H, W)
-    Image.fromarray(image).save(tmp_path / "x.png")
-    options = {"device": "cpu", "decode": cuaug.DecodeOptions(mode="unchanged")}
-    with cuaug.Loader([str(tmp_path / "x.png")], [T.RandomSolarize(32767.5, 1)], **options) as loader:
-        ((got, _),) = loader
-    np.testing.assert_array_equal(got[0, 0], np.where(image >= 32768, 65535 - image, image))
 
 
 def test_equalize_of_uint16_is_that_of_its_nearest_256_levels():

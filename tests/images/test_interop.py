@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -17,7 +15,6 @@ from PIL import Image
 import cuaug
 from cuaug import functional as F
 from cuaug import transforms as T
-from cuaug._runtime.huge_pages import empty
 from cuaug._runtime.native import BEST_ISA
 from cuaug.images import interop
 
@@ -54,27 +51,6 @@ def test_tensors_give_tensors_of_the_same_dtype_and_axes(dtype, channels, batch)
     got = CROP(data)
     assert_same_tensor(got, data, cropped(data.movedim(-3, -1).double().numpy()))
     assert data.equal(before) and got.is_contiguous()
-
-
-STRIDED = {
-    "permuted HWC": lambda: torch.from_numpy(PIXELS[0].copy()).permute(2, 0, 1),
-    "channels_last": lambda: torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2),
-    "every other": lambda: torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2)[::2],
-    "a slice": lambda: torch.from_numpy(np.pad(PIXELS, ((0, 0), (1, 2), (3, 1), (0, 0)))).permute(0, 3, 1, 2)[
-        :, :, 1 : 1 + H, 3 : 3 + W
-    ],
-    "transposed": lambda: torch.from_numpy(PIXELS.transpose(0, 3, 2, 1).copy()).transpose(2, 3),
-    "expanded": lambda: torch.from_numpy(PIXELS[:1].copy()).permute(0, 3, 1, 2).expand(4, -1, -1, -1),
-    "expanded gray": lambda: torch.from_numpy(PIXELS[..., :1].copy()).permute(0, 3, 1, 2).expand(-1, 3, -1, -1),
-}
-
-
-@pytest.mark.parametrize("name", STRIDED)
-def test_tensors_with_any_strides(name):
-    data = STRIDED[name]()
-    before = data.clone()
-    assert_same_tensor(CROP(data), data, cropped(data.movedim(-3, -1).double().numpy()))
-    assert data.equal(before)
 
 
 VIEWS = {
@@ -307,37 +283,3 @@ def test_the_result_never_shares_memory_with_the_input(chain, kind):
     got = compose(data)
     got[:] = 7
     assert (data == before).all()
-
-
-def test_functional_takes_the_inputs_of_compose():
-    want = F.horizontal_flip(PIXELS[0])
-    np.testing.assert_array_equal(want, PIXELS[0][:, ::-1])
-    np.testing.assert_array_equal(np.asarray(F.horizontal_flip(Image.fromarray(PIXELS[0]))), want)
-    tensor = torch.from_numpy(PIXELS[0].copy()).permute(2, 0, 1)
-    np.testing.assert_array_equal(F.horizontal_flip(tensor).permute(1, 2, 0).numpy(), want)
-
-
-def test_a_lambda_at_the_end_may_return_numbers():
-    """A PIL image or a single image gives the only entry of the batch."""
-    chain = T.Compose([T.Resize(4), T.Lambda(lambda images: images.float().mean((1, 2, 3)))])
-    image = Image.new("RGB", (6, 6), (30, 30, 30))
-    for single in (image, np.asarray(image), torch.full((3, 6, 6), 30, dtype=torch.uint8)):
-        assert float(chain(single)) == 30
-
-
-# --- memory ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages here")
-def test_a_large_result_has_huge_pages():
-    """The kernel marks the mapping with "hg": it took the advice."""
-    size = 32 << 20
-    result = empty((size // 4,), torch.float32, torch.device("cpu"))
-    assert result.shape == (size // 4,) and result.dtype == torch.float32
-    middle, inside, flags = result.data_ptr() + size // 2, False, []
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-            inside = int(found[1], 16) <= middle < int(found[2], 16)
-        elif inside and line.startswith("VmFlags:"):
-            flags = line.split()[1:]
-    assert "hg" in flags

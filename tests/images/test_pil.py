@@ -9,8 +9,6 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.images import interop
-from cuaug.transforms.execute import run_plan
 from tests.images.test_interop import CROP, FLOATS, PIXELS, H, W, cropped
 
 
@@ -81,14 +79,6 @@ def test_a_float_result_of_a_pil_image_is_a_tensor():
         want = torch.from_numpy(PIXELS[0].copy()).permute(2, 0, 1) / 255
         torch.testing.assert_close(got.float(), want, atol=FLOATS[dtype], rtol=0)
     assert T.Normalize([0.5], [0.5])(image.convert("L")).shape == (1, H, W)
-
-
-@pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_float_result_of_a_pil_image_is_written_as_planes(mode):
-    """A transposition by torch took longer than all the rest, on busy CPUs fifty times as long."""
-    inputs = interop.open_images(Image.fromarray(PIXELS[0]).convert(mode))
-    (result,), _ = run_plan(inputs, lambda plan: plan.to_float())
-    assert inputs.finish(result).data_ptr() == result.data_ptr()
 
 
 def test_premultiplied_alpha_is_divided_out():

@@ -131,5 +131,5 @@ def test_limits_beyond_native_integers_are_the_largest(name):
 
 
 def test_numbers_beyond_native_integers_are_refused():
-    with pytest.raises(cuaug.ArgumentError, match=r"^decode_threads must be an integer below"):
-        cuaug.DecodeOptions(decode_threads=2**63)
+    with pytest.raises(cuaug.ArgumentError, match=r"^source must be an integer below"):
+        cuaug.RepeatedSampler(2**63)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -40,10 +39,3 @@ def expected() -> str:
 
 def test_the_bits_are_those_of_the_installed_library(tmp_path, expected):
     assert run_plans(build(tmp_path / "kernels.so", [])) == expected
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="an option of x86-64")
-def test_fused_multiply_adds_show(tmp_path, expected):
-    """Compilers may fuse where the processor can; setup.py's FLAGS forbid it."""
-    library = build(tmp_path / "kernels.so", ["-mfma", "-ffp-contract=fast"], isas=("baseline",))
-    assert run_plans(library) != expected

@@ -96,33 +96,6 @@ def test_outputs_taller_than_two_sides_of_the_grid_have_tiles(fake):
     assert_same(got[0].numpy()[: image.size], image.reshape(-1))
 
 
-@pytest.mark.parametrize(
-    ("chain", "entries"),
-    [
-        ([], ["resample"]),
-        ([T.RandomResizedCrop(8), T.RandomErasing(p=0.5), T.Normalize(0.5, 0.2)], ["resample"]),
-        ([T.GaussianBlur(3), T.RandomCrop(8, padding=2), T.Rot90(1)], ["resample"]),
-        ([T.Resize(8), T.RandomGamma(p=0.5)], ["augment"]),
-        ([T.RandomRotation(20)], ["augment"]),
-        ([T.MedianBlur(3, p=0.5)], ["augment"]),
-        ([T.Resize(8), T.ColorJitter(contrast=0.5), T.Normalize(0.5, 0.2)], ["augment", "augment"]),
-    ],
-)
-def test_which_entry_point_runs_a_pass(fake, chain, entries):
-    """`resample` runs a pass if it can run it for every sample, so each pass is one launch."""
-    batch = [np.random.default_rng(i).integers(0, 256, (12, 15, 3), dtype=np.uint8) for i in range(16)]
-    plan = plan_for(*batch)
-    T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(16)))
-    launches, _ = run(plan.compile(Type.FLOAT32, Layout.CHW), batch, 3)
-    assert fake.entries == entries and launches == len(entries)
-
-
-def test_float_images_take_the_entry_point_augment(fake):
-    image = np.random.default_rng(0).random((5, 6, 3), dtype=np.float32)
-    run(plan_for(image).compile(Type.FLOAT32, Layout.CHW), [image], 3)
-    assert fake.entries == ["augment"]
-
-
 @pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
 def test_statistics_begin_at_zero(fake, monkeypatch, most):
     """Few zeros are uploaded with the tables, many take a separate fill; old memory contents do not matter."""
@@ -143,26 +116,6 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
             assert_same(target[i].numpy().reshape(-1), want)
         for kept in (workspace._tables, workspace._statistics, workspace._intermediates, workspace._pinned):
             kept.get(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
-
-
-def test_without_statistics_no_zeros_are_uploaded(fake):
-    tables = plan_for(np.zeros((4, 4, 3), np.uint8)).compile(Type.UINT8, Layout.HWC)
-    assert tables.statistics == cuda.count_fills(tables) == 0
-    run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
-    assert [where for where, _ in fake.torch.allocations] == ["pinned", "device"]
-
-
-def test_a_workspace_keeps_its_memory_unless_far_too_large(fake):
-    workspace = cuda.Workspace(torch.device("cpu"))
-    for size in (1000, 900, 1100, 1150, 2):
-        workspace.intermediate_memory(size)
-    assert fake.torch.allocations == [("device", 1000), ("device", 1100 + 1100 // 8)]
-    for _ in range(100):
-        workspace.intermediate_memory(320)
-    assert len(fake.torch.allocations) == 2
-    for _ in range(100):
-        workspace.intermediate_memory(200)
-    assert fake.torch.allocations[2:] == [("device", 200 + 200 // 8)]
 
 
 def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):

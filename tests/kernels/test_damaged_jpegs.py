@@ -47,8 +47,8 @@ def by_cpu(image: EncodedImage, region: Region | None = None) -> np.ndarray | st
 def check(image: EncodedImage, region: Region, name: str, *, index: JpegIndex | None = None) -> tuple[str, str]:
     """Decodes a file and a region of it between two sound ones; what became of both: refused, damaged or fine."""
     whole = (0, 0, image.height, image.width)
-    rows = np.stack([SOUND_ROW, image.region_row(whole), SOUND_ROW, image.region_row(region), SOUND_ROW])
-    rows[:, 6] = 1  # all JPEGs, also where nvImageCodec would not be asked
+    rows = np.concatenate([SOUND_ROW, image.region_row(whole), SOUND_ROW, image.region_row(region), SOUND_ROW])
+    rows["is_jpeg"] = 1  # all JPEGs, also where nvImageCodec would not be asked
     outcomes = decode_rows(rows, index=index)
     for sound in outcomes[::2]:
         assert not sound.is_damaged, f"{name}: the neighbor's status changed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.jpeg_index import IndexFile
 from tests.support import strategies
-from tests.support.codec.encoded_images import FORMATS, RGB, encode, encode_jpeg, photo, without_segments
-from tests.support.codec.index_files import open_descriptor, parse
+from tests.support.codec.encoded_images import FORMATS, RGB, encode, encode_jpeg, without_segments
+from tests.support.codec.index_files import open_descriptor
 from tests.support.codec.jpeg_crops import displayed, draw_region, slice_region
 from tests.support.codec.originals import ORIGINALS
-from tests.support.device_jpegs import GuardedMemory, Outcome, add, decode, decode_rows, request
+from tests.support.device_jpegs import Outcome, decode, decode_rows, request
 from tests.support.jpeg_writer import ADOBE_RGB, FACTORS, LONG, STANDARD, JpegWriter, every_kind, segment
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "images"
@@ -102,38 +100,10 @@ def test_regions_of_drawn_jpegs_equal_pillows(data, files):
     compare(data, files)
 
 
-@pytest.mark.long
-@settings(max_examples=5000)
-@given(st.data(), jpegs)
-def test_regions_of_five_thousand_drawn_jpegs_equal_pillows(data, file):
-    compare(data, [file])
-
-
 def test_every_kind_in_one_batch():
     outcomes = decode(list(KINDS.values()))
     for (name, data), outcome in zip(KINDS.items(), outcomes, strict=True):
         assert_is(outcome, stored(data), name)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_orientation_and_narrow_region(name):
-    data = KINDS[name]
-    pixels = stored(data)
-    regions, orientations, expected = [], [], []
-    for orientation in range(1, 9):
-        shown = oriented(pixels, orientation)
-        height, width = shown.shape[:2]
-        rng = np.random.default_rng(orientation)
-        for _ in range(4):
-            y0, x0 = int(rng.integers(height)), int(rng.integers(width))
-            y1, x1 = int(rng.integers(y0 + 1, height + 1)), int(rng.integers(x0 + 1, width + 1))
-            regions.append((y0, x0, y1, x1))
-        regions.append((0, 0, height, width))
-        orientations += [orientation] * 5
-        expected += [slice_region(shown, region) for region in regions[-5:]]
-    outcomes = decode([data] * len(regions), regions, orientations)
-    for outcome, region, orientation, want in zip(outcomes, regions, orientations, expected, strict=True):
-        assert_is(outcome, want, f"{name}, {region}, orientation {orientation}")
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if "RGB" not in name])
@@ -187,19 +157,6 @@ def test_the_largest_coefficients(quality):
 # --- entry points ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("pixels", "sampling"), [(16, 2), (32, 2), (64, 2), (16, 0), (64, 1)])
-def test_every_distance_of_entry_points(tmp_path, pixels, sampling):
-    data = encode(Image.fromarray(photo(70, 310)), "JPEG", subsampling=sampling)
-    mcu_width, mcu_rows = (8, 9) if sampling == 0 else (16, 9 if sampling == 1 else 5)
-    count = mcu_rows * math.ceil(math.ceil(310 / mcu_width) / (pixels // mcu_width)) + 1
-    path = tmp_path / "index"
-    index = kept_index(path, limit=48 + -(-count * 10 // 8) * 8 + 8, files=1, room=1 << 20)
-    (outcome,) = decode([data], [(3, 100, 60, 201)], index=index)
-    assert_is(outcome, stored(data)[3:60, 100:201])
-    (record,) = parse(path.read_bytes())
-    assert record.distance * mcu_width == pixels
-
-
 def kept_index(path: Path, limit: int, files: int, room: int) -> JpegIndex:
     """An index in a file; `limit` bytes for each of `room` files."""
     return JpegIndex(limit * room, room * files, lambda: IndexFile(open_descriptor(path), True, str(path), 1 << 40))
@@ -213,18 +170,6 @@ def test_a_kept_index_is_used(tmp_path):
         for outcome, data in zip(decode(files, index=index), files, strict=True):
             assert_is(outcome, stored(data))
         assert index.stats().made == made
-
-
-def test_a_region_takes_only_its_segments():
-    data = encode(Image.fromarray(photo(640, 640)), "JPEG", quality=95)
-
-    def uploaded(region: tuple[int, int, int, int]) -> int:
-        rows = np.array([request(data, region)], dtype=np.int64)
-        batch = DeviceJpegs(GuardedMemory(memory_bound(rows)).array, 1)
-        assert add(batch, rows, JpegIndex(1 << 30)).all()
-        return batch.plan().upload_bytes
-
-    assert uploaded((300, 300, 364, 364)) < uploaded((0, 0, 640, 640)) // 20
 
 
 # --- files that are refused ------------------------------------------------------------------------------------------

@@ -127,18 +127,11 @@ def test_drawn_jpegs(emulated, files):
     compare(emulated, files)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("core/decode_jpeg.h", "warp.sync();  // before columns", ""),
-        ("core/decode_jpeg.h", "warp.sync();  // before rows", ""),
-        ("core/decode_jpeg.h", "warp.sync();  // before the next block", ""),
-        ("core/color_jpeg.h", "block.sync();  // before pixels are stored", ""),
-        ("cuda/decode_jpeg.cu", "block.sync();\n    build_table", "build_table"),
-        ("cuda/decode_jpeg.cu", "block.sync();\n    const int begin", "const int begin"),
-        ("cuda/decode_jpeg.cu", "if (begin >= own.count) return;", "if (block.thread >= own.count) return;"),
-        ("core/decode_jpeg.h", "BLOCK_STRIDE = 72;", "BLOCK_STRIDE = 68;"),
+        pytest.param("core/decode_jpeg.h", "warp.sync();  // before columns", "", marks=pytest.mark.slow),
+        pytest.param("core/decode_jpeg.h", "BLOCK_STRIDE = 72;", "BLOCK_STRIDE = 68;", marks=pytest.mark.long),
     ],
 )
 def test_missing_barriers_and_misaligned_memory_show(tmp_path, file, right, wrong):

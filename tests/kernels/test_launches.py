@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from cuaug import transforms as T
 from cuaug.devices import cuda, workspace
-from cuaug.devices import cuda as tiles
 from cuaug.errors import DeviceError
-from cuaug.plan import Layout, Plan, Type, operations
+from cuaug.plan import Layout, Plan, Type
 from cuaug.plan.layout import SAMPLE
 from cuaug.sampling.rng import SampleRNG
 from tests.support import run_plans
@@ -120,14 +119,6 @@ def active_threads(launches: list[Launched]) -> float:
     return float(np.average([min(launch.tile[1], cuda.THREADS) for launch in launches], weights=blocks))
 
 
-def test_an_ordinary_batch_is_one_launch(launched):
-    rng = np.random.default_rng(0)
-    sizes = [(int(h), int(w)) for h, w in rng.integers(200, 1100, (256, 2))]
-    (only,) = launch(launched, sizes, *CROP)
-    assert only.tile == (32, 112) and only.shared_mem <= 48 << 10
-    assert only.blocks == 256 * 7 * 2 and active_threads([only]) == 112
-
-
 def test_a_giant_image_leaves_the_tiles_of_the_others(launched):
     """In one launch all would have its tiles. With 48 KB, they would be 4 x 56: 16 times as many blocks."""
     photos, giant = launch(launched, [PHOTO] * 100 + [GIANT] + [PHOTO] * 155, *CROP)
@@ -141,35 +132,6 @@ def test_a_giant_image_leaves_the_tiles_of_the_others(launched):
     assert 110 < active_threads([photos, giant]) < 111
 
 
-def test_shared_memory_is_granted_before_tiles_shrink(launched, monkeypatch):
-    """Photos of 12 megapixels, resized to 224 columns: a scale of 10 and more needs 70 KiB for 112 columns."""
-    sizes = [(2000, 2240 + 20 * i) for i in range(32)]
-    (only,) = launch(launched, sizes, T.Resize((224, 224)))
-    assert only.tile == (8, 112) and 48 << 10 < only.shared_mem <= 100 << 10
-    assert only.blocks == 32 * 28 * 2 and active_threads([only]) == 112
-    # Turing grants 64 KiB.
-    monkeypatch.setattr(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: 64 << 10)
-    (only,) = launch(launched, sizes, T.Resize((224, 224)))
-    assert only.tile == (8, 56) and only.shared_mem <= 64 << 10
-
-
-def test_at_most_three_classes(launched):
-    scales = [1, 2, 4, 6, 8, 11, 14, 18, 25, 40, 60, 90]
-    launches = launch(launched, [(100, 224 * scale) for scale in scales] * 3, T.Resize((100, 224)))
-    assert [len(launch.rows) for launch in launches] == [12, 9, 15]
-    assert [launch.tile for launch in launches] == [(32, 112), (8, 112), (8, 16)]
-    assert all(each.shared_mem == tiles.scratch_bytes(each.rows, *each.tile).max() for each in launches)
-
-
-def test_samples_that_skip_a_pass_take_no_part_in_its_launch(launched):
-    """Neither a damaged giant image, nor images whose program has ended."""
-    skip = np.arange(8) == 3
-    (only,) = launch(launched, [PHOTO] * 3 + [GIANT] + [PHOTO] * 4, *CROP, skip=skip)
-    assert only.tile == (32, 112) and len(only.rows) == 7 and only.rows["active"].all()
-    first, second = launch(launched, [PHOTO] * 64, T.Resize((50, 60)), T.RandomApply([T.GaussianBlur(3)], p=0.3))
-    assert len(first.rows) == 64 and 5 < len(second.rows) < 40 and second.rows["active"].all()
-
-
 def test_classes_do_not_change_pixels(fake):
     """Of two passes: the first in three launches, with samples sorted; the second in one."""
     batch = noise((9, 200), (9, 30), (9, 16_000), (9, 1500), (9, 4000), (9, 2700), (9, 31))
@@ -178,17 +140,6 @@ def test_classes_do_not_change_pixels(fake):
     tables = plan.compile(Type.FLOAT16, Layout.CHW)
     assert assert_equal_to_the_cpu(tables, batch) == 4
     assert [grid[2] for grid in fake.kernel.launches] == [3, 1, 3, 7]
-
-
-@pytest.mark.parametrize("changed", [0, 1], ids=["the small one", "the large one"])
-def test_each_launch_takes_its_own_entry_point(fake, changed):
-    """One sample takes a gamma, which `resample` cannot do."""
-    batch = noise((9, 200), (9, 16_000))
-    plan = plan_for(*batch)
-    plan.resize(9, 128)
-    plan.append(operations.gamma(1, 255.0, 0.7), np.arange(2) == changed)
-    assert assert_equal_to_the_cpu(plan.compile(Type.UINT8, Layout.HWC), batch) == 2
-    assert fake.entries == [("augment" if number == changed else "resample") for number in range(2)]
 
 
 # --- images between passes -------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""cuaug/plan/layout.py agrees with kernels/plan.h: a C++ program prints sizes, offsets and enumerators."""
+"""cuaug/plan/layout.py agrees with kernels/plan.h: a C++ program prints sizes, offsets and enumerators.
+
+What the CPU writes for CUDA's kernels, in plan.h and jpeg_batch.h, has one layout for both compilers.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import numpy as np
 import pytest
 
 from cuaug._runtime.c_headers import KERNEL_DIRECTORY
+from cuaug.devices import nvrtc
+from cuaug.errors import DeviceError
 from cuaug.pipeline import native_work
 from cuaug.plan import layout
 from cuaug.plan.pass_table import PassTablePointers
@@ -19,26 +24,33 @@ STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "O
 STRUCTS["YuvImage"] = layout.YUV_IMAGE
 INNER = {"Source": "source", "Target": "target", "Padding": "before", "Field": "field", "Statistic": "measure"}
 STRUCTS |= {name: layout.SAMPLE[field] for name, field in INNER.items()}
-ENUMS = (layout.Filter, layout.Measure, layout.Neighborhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
-HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
+ENUMS = (
+    layout.Filter, layout.Antialias, layout.Measure, layout.Neighborhood, layout.Border, layout.Type, layout.Layout,
+    layout.OpCode,
+)  # fmt: skip
+HEADER, JPEG_HEADER = (
+    re.sub(r"//.*", "", (KERNEL_DIRECTORY / name).read_text()) for name in ("plan.h", "jpeg_batch.h")
+)
+JPEG_STRUCTS = re.findall(r"(?<!>\n)struct (?:alignas\(8\) )?(\w+) {", JPEG_HEADER)  # no template
+INCLUDES = '#include "plan.h"\n#include "jpeg_batch.h"\n'
 CODES = [operation.name for operation in layout.POINT_OPERATIONS]
 
 
 def body(kind: str, name: str) -> str:
-    match = re.search(rf"\b{kind} {name} {{(.*?)}};", HEADER, re.DOTALL)
-    assert match, f"plan.h has no {kind} {name}"
+    match = re.search(rf"\b{kind} (?:alignas\(8\) )?{name} {{(.*?)}};", HEADER + JPEG_HEADER, re.DOTALL)
+    assert match, f"the headers have no {kind} {name}"
     return match[1]
 
 
 def field_names(struct: str) -> list[str]:
-    return re.findall(r"(\w+)(?:\[\d+\])?\s*[,;]", body("struct", struct))
+    return re.findall(r"(\w+)(?:\[\w+\])*\s*[,;]", body("struct", struct))
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> dict[str, tuple[int, ...]]:
     """Struct.field -> (offset, size, is_float, is_signed); Struct -> (size, alignment); Enum.NAME -> (value,)."""
     lines = []
-    for struct in STRUCTS:
+    for struct in (*STRUCTS, *JPEG_STRUCTS):
         lines.append(f'printf("{struct} %zu %zu\\n", sizeof({struct}), alignof({struct}));')
         for field in field_names(struct):
             place = f"offsetof({struct}, {field}), sizeof({struct}::{field})"
@@ -50,7 +62,7 @@ def compiled(tmp_path_factory) -> dict[str, tuple[int, ...]]:
         for name in names:
             lines.append(f'printf("{enum.__name__}.{name} %d\\n", int({name}));')
     folder = tmp_path_factory.mktemp("layout")
-    includes = '#include <cstddef>\n#include <cstdio>\n#include <type_traits>\n#include "plan.h"\n'
+    includes = f"#include <cstddef>\n#include <cstdio>\n#include <type_traits>\n{INCLUDES}"
     (folder / "layout.cpp").write_text(includes + "int main() {\n" + "\n".join(lines) + "\n}\n")
     command = [os.environ.get("CXX", "g++"), "-std=c++17", "-Wno-invalid-offsetof", f"-I{KERNEL_DIRECTORY}"]
     subprocess.run([*command, folder / "layout.cpp", "-o", folder / "layout"], check=True)
@@ -82,7 +94,29 @@ def test_enumerations_have_the_same_values(enum, compiled):
     assert {f"{enum.__name__}.{member.name}": (member.value,) for member in enum} == header
 
 
-WORK = ("_BatchWork", "_PlanTables", "_ReadWork", "_RunWork", "_StageWork")
+def test_cuda_has_the_same_layout(compiled, monkeypatch):
+    pytest.importorskip("cupy")
+    asserts = []
+    for name, values in compiled.items():
+        struct, _, field = name.partition(".")
+        offset = f"__INTADDR__(&(({struct}*)0)->{field})"  # as NVCC's offsetof, which NVRTC lacks
+        places = offset, f"sizeof({struct}::{field})"
+        measures = places if field else (f"sizeof({struct})", f"alignof({struct})")
+        if len(values) > 1:  # else an enumerator
+            asserts += [f"static_assert({what} == {value});" for what, value in zip(measures, values, strict=False)]
+    headers = nvrtc.sources()[1]
+
+    def compile_for_cuda(lines: str) -> None:
+        text = f"namespace cuaug {{\n{INCLUDES}}}\nusing namespace cuaug;\n{lines}"
+        monkeypatch.setattr(nvrtc, "sources", lambda *_: (text, headers))
+        nvrtc.compile(90)
+
+    compile_for_cuda("\n".join(asserts))
+    with pytest.raises(DeviceError, match="static assertion failed"):
+        compile_for_cuda(f"static_assert(sizeof(YuvImage) == {layout.YUV_IMAGE.itemsize + 1});")
+
+
+WORK = ("_BatchWork", "_PlanTables", "_ReadWork", "_RunWork", "_StagingWork")
 ROWS = ("_FILE_ROW", "_SAMPLE_ROW", "_ORIGIN", "_REGION")
 NATIVE = {"PassTable": PassTablePointers}
 NATIVE |= {struct.__name__: struct for struct in (getattr(native_work, name) for name in (*WORK, *ROWS))}
@@ -99,18 +133,3 @@ def test_ctypes_structs_have_the_compilers_layout(tmp_path):
     (tmp_path / "structs.cpp").write_text("\n".join(lines))
     command = [os.environ.get("CXX", "g++"), "-std=c++17", "-fsyntax-only", "-Wno-psabi", f"-I{KERNEL_DIRECTORY}"]
     subprocess.run([*command, tmp_path / "structs.cpp"], check=True)
-
-
-def test_another_order_or_type_differs(compiled):
-    header = {key: value for key, value in compiled.items() if key.split(".")[0] == "Op"}
-    fields = [(name, layout.OP.fields[name][0]) for name in layout.OP.names]
-    swapped = np.dtype([fields[1], fields[0], *fields[2:]], align=True)
-    retyped = np.dtype([("code", "f4"), *fields[1:]], align=True)
-    unsigned = np.dtype([("code", "u4"), *fields[1:]], align=True)
-    for wrong in (swapped, retyped, unsigned, np.dtype(fields[:-1], align=True)):
-        assert describe("Op", wrong) != header
-
-
-def test_a_fused_operation_acts_on_each_channel_alone_at_every_place():
-    for operation in layout.POINT_OPERATIONS:
-        assert not operation.cost or (operation.per_channel and not operation.positional and not operation.measures)

@@ -22,7 +22,7 @@ from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices import cpu
 from cuaug.plan import Layout, Type
 from tests.support import sanitizer_plans
-from tests.support.builds import PORTABLE, build, copy_patched
+from tests.support.builds import PORTABLE, build
 from tests.support.run_plans import assert_same, plan_for, run_one
 from tests.support.strategies import chains, images, sizes, write
 
@@ -69,12 +69,3 @@ def test_every_operation(portable, name, source):
         expected = run(name, size, source, "avx512")
         with use_library(portable):
             assert run(name, size, source) == expected
-
-
-def test_a_mistake_in_portable_code_shows(tmp_path):
-    """Here: chroma rounded up and down in the wrong order."""
-    right, wrong = "sums[2 * i + 1], i));", "sums[2 * i + 1], i + 1));"
-    mistaken = load_build(tmp_path, copy_patched(tmp_path / "kernels", "cpu/jpeg_blocks.h", right, wrong))
-    expected = run("filters", (40, 131), Type.UINT8)
-    with use_library(mistaken):
-        assert run("filters", (40, 131), Type.UINT8) != expected

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -91,13 +91,6 @@ def test_every_distance_of_entry_points(pixels, sampling):
 def test_drawn_jpegs(files, pixels):
     found = compare(files, pixels)
     assert len(found.rounds) <= len(files)
-
-
-@pytest.mark.long
-@settings(max_examples=3000)
-@given(jpegs, st.sampled_from([16, 32, 64]))
-def test_three_thousand_drawn_jpegs(file, pixels):
-    compare([file], pixels)
 
 
 def test_long_runs_have_several_cells():

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from cuaug.devices import cuda
-from cuaug.devices import cuda as tiles
-from cuaug.plan import Border, Layout, Type, operations
+from cuaug.devices import cuda, nvrtc
+from cuaug.plan import Border, Filter, Layout, PackingFormat, Type, operations
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_cuda_executor import run
 from tests.support import run_plans
@@ -37,7 +37,8 @@ from tests.support.strategies import RESIZES, chains, images, sizes, write
 
 pytest.importorskip("cupy")
 SOURCE = Path(__file__).parents[1] / "support" / "emulate_cuda.cpp"
-PLAIN = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FLOATS = [Type.FLOAT16, Type.BFLOAT16, Type.FLOAT32]
+PLAIN = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def compiled(
@@ -100,16 +101,16 @@ class EmulatedKernel:
         self.unused.append(shared_mem - max_used)
 
 
-def install(emulate: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> cuda.Kernels:
+def install(emulate: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> nvrtc.Kernels:
     replace_cuda(monkeypatch.setattr)
     monkeypatch.setattr(cuda, "THREADS", threads)
-    kernels = cuda.Kernels(augment=EmulatedKernel(emulate, False), resample=EmulatedKernel(emulate, True))
+    kernels = nvrtc.Kernels(augment=EmulatedKernel(emulate, False), resample=EmulatedKernel(emulate, True))
     monkeypatch.setattr(cuda, "kernels", lambda index: kernels)
     return kernels
 
 
 @pytest.fixture(params=[5, pytest.param(40, marks=pytest.mark.slow)], ids=["5 threads", "40 threads"])
-def emulated(emulate: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> cuda.Kernels:
+def emulated(emulate: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> nvrtc.Kernels:
     return install(emulate, request.param, monkeypatch)
 
 
@@ -156,6 +157,58 @@ def test_resizing(emulated, border, antialias, size):
 
 
 @PLAIN
+@given(st.data(), st.sampled_from(FLOATS), st.sampled_from(list(Layout)), st.sampled_from(list(Border)))
+def test_pillow_resizes(emulated, data, dtype, layout, border):
+    """In both orders, of uint8 at any address, padded before and after, and of what an earlier pass made."""
+    image = data.draw(images(sizes(3000)))
+    plan, widths, size = plan_for(image), st.tuples(*[st.integers(0, 9)] * 4), st.integers(1, 60)
+    plan.pillow = data.draw(st.sampled_from([12, 13]))
+    if data.draw(st.booleans()):
+        plan.pad(*data.draw(widths), border=border, fill=40)
+    for _ in range(data.draw(st.integers(1, 2))):
+        plan.resize(data.draw(size), data.draw(size), filter=data.draw(st.sampled_from(list(Filter))))
+    plan.rot90(data.draw(st.integers(0, 3)))
+    plan.pad(*data.draw(widths), border=data.draw(st.sampled_from(list(Border))), fill=9.5)
+    plan.normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])
+    plan.append(operations.erase(1, data.draw(st.tuples(*[st.integers(0, 40)] * 4)), 0.5))
+    tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
+    compare(plan.compile(dtype, layout), [image], 3, tile)
+
+
+@PLAIN
+@given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)), st.sampled_from([1, 3]), st.booleans())
+def test_patches(emulated, data, dtype, order, channels, simple):
+    """By both entry points, turned, repeated in time; a target of the size of all its patches."""
+    size, merge, temporal = (data.draw(st.integers(1, most)) for most in (9, 3, 3))
+    image, across = data.draw(images(sizes(2000))), st.integers(1, max(1, 50 // (size * merge)))
+    plan = plan_for(image, channels=channels)
+    plan.resize(*(size * merge * data.draw(across) for _ in range(2)))
+    plan.rot90(data.draw(st.integers(0, 3)))
+    plan.append(operations.scale(1, 0.9, 3.0) if simple else operations.solarize(1, plan.limit, 99.0))
+    plan.packing = PackingFormat(size, merge, temporal, order)
+    tables, augmented = plan.compile(dtype, Layout.CHW), len(emulated.augment.unused)
+    compare(tables, [image], channels * temporal, data.draw(st.none() | st.just((3, 7))))
+    assert len(emulated.augment.unused) > augmented, "`resample` runs no packed targets"
+
+
+@PLAIN
+@given(st.lists(images(sizes(900)), min_size=2, max_size=3), st.sampled_from(list(Type)), st.sampled_from(list(Layout)))
+def test_images_in_larger_memory(emulated, batch, dtype, layout):
+    plan = plan_for(*batch)
+    plan.rot90(np.arange(len(batch)))
+    plan.packing = PackingFormat()
+    tables = plan.compile(dtype, layout)
+    height, width = (int(side) for side in tables.sizes().max(axis=1))
+    shape = (len(batch), height * width * 3 * np.dtype(run_plans.DTYPES[dtype]).itemsize)
+    got, want = torch.full(shape, 0xA5, dtype=torch.uint8), np.full(shape, 0xA5, dtype=np.uint8)
+    addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
+    cuda.CudaExecutor(tables).run(addresses, got)
+    for i, image in enumerate(batch):
+        run_plans.CpuExecutor(tables).run(i, image, want[i].ctypes.data)
+    assert_same(got.numpy(), want)
+
+
+@PLAIN
 @given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)), st.sampled_from(list(Border)))
 def test_passes_of_the_entry_point_resample(emulated, data, dtype, layout, border):
     """uint8 at any address, padded before and after a copy, resize or blur, then scaled and erased."""
@@ -181,19 +234,6 @@ def test_passes_of_the_entry_point_resample(emulated, data, dtype, layout, borde
     tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
     compare(tables, [memory[offset : offset + image.size].reshape(image.shape)], plan.channels, tile)
     assert len(emulated.augment.unused) == augmented
-
-
-def test_most_threads_load_source_pixels(emulate, monkeypatch):
-    """A crop of a photo to 224: pairs of a row and eight values are shared out among the threads."""
-    install(emulate, cuda.THREADS, monkeypatch)
-    loads = (ctypes.c_uint64 * 2).in_dll(emulate, "loads")
-    for crop in (300, 350, 400):
-        batch = [np.random.default_rng(0).integers(0, 256, (crop, crop, 3), dtype=np.uint8)]
-        plan = plan_for(*batch)
-        plan.resize(224, 224)
-        loads[:] = 0, 0
-        compare(plan.compile(Type.UINT8, Layout.HWC), batch, 3, None)
-        assert loads[0] / loads[1] > 0.65, crop
 
 
 def test_quotients_have_the_bits_of_a_division(emulate):
@@ -224,18 +264,10 @@ def test_every_alignment_and_width(emulated, offset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "right", "wrong"),
-    [
-        ("core/resample.h", "columns, lines);\n        block.sync();", "columns, lines);"),
-        ("core/resample.h", "block.sync();  // the next rows", "// the next rows"),
-        ("cuda/resample.h", "start = min(WIDE * i, n - WIDE);", "start = WIDE * i;"),
-        ("cuda/resample.h", "return (3 * columns.count + 3) & -4;", "return 3 * columns.count;"),
-    ],
-    ids=["lines", "next lines", "past the end", "alignment"],
-)
-def test_mistakes_in_sharing_work_between_threads_show(tmp_path, monkeypatch, file, right, wrong):
-    kernels = copy_patched(tmp_path / "kernels", file, right, wrong)
+def test_a_missing_barrier_shows(tmp_path, monkeypatch):
+    kernels = copy_patched(
+        tmp_path / "kernels", "core/resample.h", "columns, lines);\n        block.sync();", "columns, lines);"
+    )
     install(compiled_passes(tmp_path, kernels=kernels), 5, monkeypatch)
     batch = [np.random.default_rng(0).integers(0, 256, (31, 43, 3), dtype=np.uint8)]
     plan = plan_for(*batch)
@@ -264,17 +296,3 @@ def test_operations_with_their_own_scratch(emulated, transform, size):
         plan = plan_for(*batch)
         T.Compose([T.RandomRot90(), transform, T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(1)))
         compare(plan.compile(Type.UINT8, Layout.HWC), batch, 3, tile)
-
-
-def test_too_little_scratch_is_reported(emulated, monkeypatch):
-    """A row of whole tiles uses all scratch: with a few bytes less, a block writes past it."""
-    batch = [np.random.default_rng(0).integers(0, 256, (8, 128, 3), dtype=np.uint8)]
-    plan = plan_for(*batch)
-    plan.resize(4, 128)
-    tables = plan.compile(Type.UINT8, Layout.HWC)
-    compare(tables, batch, 3, None)
-    assert emulated.resample.unused == [0] and not emulated.augment.unused
-    exact = tiles.scratch_bytes
-    monkeypatch.setattr(tiles, "scratch_bytes", lambda *arguments: exact(*arguments) - 8)
-    with pytest.raises(AssertionError, match="a block has used"):
-        compare(tables, batch, 3, None)

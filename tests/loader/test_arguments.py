@@ -71,11 +71,6 @@ def test_arguments_of_a_loader_are_read_only(name, value):
         setattr(loader, name, value)
 
 
-def test_collate_fn_none_is_the_default():
-    with Loader(Memory(3), batch_size=3, collate_fn=None) as loader:
-        assert next(iter(loader)).labels.tolist() == [0, 1, 2]
-
-
 def test_numpy_integers_are_integers():
     one = np.int64(1)
     with Loader(Memory(2), batch_size=one, threads=one, prefetch=one, seed=np.int64(-1), shuffle=True) as loader:

@@ -73,15 +73,6 @@ def test_copies(batch, twin):
     assert_kept(twin(batch), batch)
 
 
-def test_a_pair():
-    plain = Batch(torch.zeros(2, 3, 4, 4), torch.ones(2))
-    images, labels = plain
-    assert len(plain) == 2 and plain[0] is images and plain[1] is labels and plain == (images, labels)
-    for name in ("indices", "valid", "epoch", "digest", "paths"):
-        with pytest.raises(AttributeError, match=f"^this Batch has no {name}: it was made of images and labels alone"):
-            getattr(plain, name)
-
-
 def test_paths(tmp_path):
     for k in range(5):
         (tmp_path / f"{k}.png").write_bytes(png(k))
@@ -162,14 +153,6 @@ def test_mixed_labels_are_floats_whatever_the_source_declares():
     chain = [T.MixUp(num_classes=4)]
     with Loader(Labeled(1, 2, 3, name="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
         assert [batch.labels.dtype for batch in loading] == [torch.float32] * 2
-
-
-def test_paths_with_labels_of_both_kinds(tmp_path):
-    files = []
-    for k, label in enumerate([1, 0.5, 2, 3]):
-        (tmp_path / f"{k}.png").write_bytes(png(k))
-        files.append((str(tmp_path / f"{k}.png"), label))
-    assert dtypes(files) == [torch.float64] * 4
 
 
 def test_the_first_batch_decides():

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import torch
 
 from cuaug import Loader
-from cuaug import transforms as T
 from cuaug.profiling.bottleneck import RuntimeConfig, Stats, find_bottleneck, stages_of
 from cuaug.profiling.timeline import Profile
-from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg
+from tests.support.loader.further_pictures import Memory
 
 # --- the bottleneck from given totals --------------------------------------------------------------------------------
 
@@ -41,14 +38,6 @@ def by_kernels(stats: Stats) -> Stats:
 
 
 CONSUMER = {"wait_for_first_batch": 0.1, "wait_for_data": 0.5, "wait_for_consumer": 0.4}
-
-
-def test_samples_of_videos_are_clips():
-    stats = make_stats(**CONSUMER, decode=1.8, augment=0.15)
-    clips = replace(stats, samples=12, begun=12, setup=replace(stats.setup, sample="clip"))
-    assert clips.bottleneck.startswith("decoding (150.0 ms per clip on 2 threads, 90% of their time")
-    text = str(clips)
-    assert "1.00 s, 12.0 clips/s" in text and "   per clip" in text and "image" not in text
 
 
 @pytest.mark.cpu_only
@@ -118,30 +107,6 @@ def test_bottleneck_of_given_totals(stats, want):
 
 
 @pytest.mark.cpu_only
-def test_the_bottleneck_and_the_table_show_the_same_share():
-    text = str(make_stats(**CONSUMER, decode=1.08, augment=0.25))
-    assert "on 2 threads, 54% of their time" in text and re.search(r"^  decode .* 54%$", text, re.MULTILINE)
-
-
-@pytest.mark.cpu_only
-@pytest.mark.parametrize(
-    "stage, label",
-    [
-        ("read", "reading"),
-        ("parse", "parsing"),
-        ("plan", "planning"),
-        ("decode", "decoding"),
-        ("augment", "augmenting"),
-        ("targets", "targets"),
-        ("finish", "finishing"),
-    ],
-)
-def test_each_stage_can_be_the_bottleneck(stage, label):
-    stats = make_stats(**CONSUMER, **{stage: 1.9})
-    assert find_bottleneck(stats).startswith(f"{label} (1.9 ms per image on 2 threads")
-
-
-@pytest.mark.cpu_only
 def test_the_table():
     text = str(make_stats(**CONSUMER, decode=1.8, read=0.1, augment=0.1))
     assert "1000 samples in 10 batches, 0 failed; 1.00 s, 1000 images/s" in text
@@ -173,16 +138,6 @@ class SlowSource(Memory):
         return super().read(index)
 
 
-class SlowPlan(T.Transform):
-    def plan(self, plan, rng, where=None):
-        time.sleep(0.1)
-
-
-def slow_collate(labels: list[Any]) -> torch.Tensor:
-    time.sleep(0.1)
-    return torch.tensor(labels)
-
-
 def test_a_slow_source():
     profile = profiled(Loader(SlowSource(96), batch_size=8, threads=2))
     assert profile.bottleneck.startswith("reading ("), profile
@@ -195,43 +150,6 @@ def test_a_slow_consumer():
     assert profile.bottleneck.startswith("none ("), profile
     assert profile.stats.seconds["wait_for_consumer"] >= 8 * 0.3
     assert sum(profile.stats.ready) == 7 and profile.stats.ready[2] >= 4, "two batches were ready"
-
-
-@pytest.mark.slow
-@pytest.mark.cpu_only
-def test_large_images():
-    loader = Loader(
-        Bytes(*[noisy_jpeg(1500, 1500)] * 24), T.Resize((8, 8), interpolation="nearest"), batch_size=2, threads=2
-    )
-    profile = profiled(loader)
-    assert profile.bottleneck.startswith("decoding ("), profile
-
-
-@pytest.mark.cpu_only
-def test_a_heavy_chain():
-    chain = [T.Resize((192, 192)), T.MedianBlur(7), T.GaussianBlur(31)]
-    profile = profiled(Loader(Memory(480), chain, batch_size=4, threads=2))
-    assert profile.bottleneck.startswith("augmenting ("), profile
-
-
-@pytest.mark.slow
-def test_slow_planning():
-    profile = profiled(Loader(Memory(24), [SlowPlan()], batch_size=2, threads=1))
-    assert profile.bottleneck.startswith("planning ("), profile
-
-
-@pytest.mark.slow
-def test_a_slow_collate_fn():
-    profile = profiled(Loader(Memory(24), batch_size=2, threads=1, collate_fn=slow_collate))
-    assert profile.bottleneck.startswith("finishing ("), profile
-
-
-@pytest.mark.slow
-def test_too_small_a_prefetch():
-    """Eight threads, and batches of one sample for at most three of them."""
-    profile = profiled(Loader(SlowSource(60), batch_size=1, threads=8, prefetch=1))
-    want = "prefetch (with 1 batch ahead, 8 threads were busy only "
-    assert profile.bottleneck.startswith(want), profile
 
 
 def test_epochs_of_one_batch():

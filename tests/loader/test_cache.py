@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -69,9 +68,7 @@ def shrunk(path: str, short_side: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "cache", ["encoded", "decoded", lambda: EncodedCache(20_000), lambda: DecodedCache(limit_bytes=90_000)]
-)
+@pytest.mark.parametrize("cache", ["decoded", lambda: DecodedCache(limit_bytes=90_000)])
 @settings(max_examples=15, deadline=None)
 @given(batch_size=st.integers(1, 13), threads=st.integers(1, 4), shuffle=st.booleans(), seed=st.integers(0, 2))
 def test_with_and_without_a_cache(photos, cache, batch_size, threads, shuffle, seed):
@@ -117,8 +114,8 @@ def test_arrays_are_cached_at_the_short_side_too():
 
 @pytest.mark.parametrize(
     ("kind", "cache", "reads"),
-    [(Counting, "encoded", 1), (Labeled, "decoded", 1), (Counting, "decoded", 3), (Counting, None, 3)],
-    ids=["encoded", "decoded", "decoded without label()", "none"],
+    [(Labeled, "decoded", 1), (Counting, "decoded", 3), (Counting, None, 3)],
+    ids=["decoded", "decoded without label()", "none"],
 )
 def test_a_cached_sample_is_not_read_again(photos, kind, cache, reads):
     source = kind(photos)
@@ -134,31 +131,17 @@ def test_a_cached_sample_is_not_read_again(photos, kind, cache, reads):
             assert loader.stats().seconds["decode"] - before < before / 4, "decoding is a look-up"
 
 
-@pytest.mark.parametrize("cache", ["encoded", "decoded"])
-def test_cached_files_may_be_deleted(tmp_path, cache):
-    paths = write_photos(tmp_path, 5)
-    with Loader(paths, T.CenterCrop(32), cache=cache, batch_size=2) as loader:
-        first = epochs(loader, 1)
-        for path in paths:
-            os.remove(path)
-        assert_equal(epochs(loader, 1), first)
-
-
-@pytest.mark.parametrize("cache", ["encoded", lambda: DecodedCache(40)])
-def test_damaged_samples_are_not_cached(tmp_path, cache):
+def test_damaged_samples_are_not_cached(tmp_path):
     paths = write_photos(tmp_path, 6)
     data = Path(paths[2]).read_bytes()
     Path(paths[2]).write_bytes(data[:-200])
     Path(paths[4]).write_bytes(b"")
-    cache = cache() if callable(cache) else cache
-    with Loader(paths, T.CenterCrop(32), cache=cache, batch_size=3, on_error="replace") as loader:
+    with Loader(paths, T.CenterCrop(32), cache=DecodedCache(40), batch_size=3, on_error="replace") as loader:
         for _ in range(3):
             for batch in loader:
                 assert len(batch.images) == 3
         assert loader.stats().failed >= 6, "they fail in every epoch"
-        assert loader.cache.get(4) is None or cache == "encoded"
-        if cache != "encoded":
-            assert loader.cache.get(2) is None
+        assert loader.cache.get(4) is None and loader.cache.get(2) is None
         good = samples(Loader(paths, T.CenterCrop(32), batch_size=3, on_error="skip", cache=loader.cache))
         assert set(good) == {0, 1, 3, 5}
 
@@ -195,13 +178,13 @@ def test_one_cache_for_two_loaders(photos):
     assert cache.stats.samples == 12
 
 
-@pytest.mark.parametrize("kind", ["encoded", "decoded", "disk"])
+@pytest.mark.parametrize("kind", ["decoded", "disk"])
 def test_the_same_names_in_another_folder_are_another_data_set(tmp_path, kind):
     """For example left and right images of stereo pairs; their states are compatible."""
     loaders = []
     folder = tmp_path / "cache"
     disk = kind == "disk"
-    cache = EncodedCache() if kind == "encoded" else DecodedCache(limit_bytes=10**6, directory=folder if disk else None)
+    cache = DecodedCache(limit_bytes=10**6, directory=folder if disk else None)
     for side in ("left", "right"):
         (tmp_path / side).mkdir()
         paths = write_photos(tmp_path / side, 3)
@@ -244,7 +227,7 @@ def test_subsets_of_a_dataset_are_distinguished(photos, tmp_path):
     known, unknown = FromDataset(Folder(photos)), FromDataset(Unknown(*[photo(9, 9)] * 12))
     for dataset in (known.dataset, unknown.dataset):
         train, test = (Subset(dataset, part) for part in (range(6), range(6, 12)))
-        cache = EncodedCache()
+        cache = DecodedCache()
         Loader(train, cache=cache)
         with pytest.raises(LoaderError, match="serves a loader over other samples"):
             Loader(test, cache=cache)
@@ -265,41 +248,26 @@ def test_sources_without_a_fingerprint(photos, tmp_path):
         Loader(first, cache=DecodedCache(limit_bytes=10**6, directory=tmp_path))
 
 
-def test_attributes_that_are_not_methods_are_ignored_by_the_cache(photos):
-    source = Counting(photos)
-    source.cache_key, source.fingerprint, source.picture_size = "web", "sha", (10, 10)
-    with Loader(source, T.CenterCrop(48), cache="encoded", batch_size=4) as loader:
-        assert sum(len(batch.labels) for batch in loader) == len(photos)
-        assert loader.state_dict()["source"] is None
-
-
 def test_a_file_that_failed_once_is_read_again(photos):
     """A failing mount must not lose a sample for the rest of the run."""
 
-    class Flaky(Counting):
+    class Flaky(Labeled):
         def read(self, index: int) -> tuple[bytes, int]:
             data, label = super().read(index)
             return (b"" if index == 3 and self.reads[3] == 1 else data), label
 
     source = Flaky(photos)
-    with Loader(source, T.CenterCrop(48), cache="encoded", batch_size=4, on_error="skip") as loader:
+    with Loader(source, T.CenterCrop(48), cache="decoded", batch_size=4, on_error="skip") as loader:
         assert [sum(len(batch.images) for batch in loader) for _ in range(3)] == [11, 12, 12]
     assert source.reads[3] == 2
-
-
-def test_labels_follow_their_images_from_a_cache(caplog):
-    for cache in ("encoded", "decoded"):
-        with Loader(Memory(500, slow=0.001), batch_size=7, shuffle=True, threads=4, cache=cache) as loader:
-            for _ in range(3):
-                for images, labels in loader:
-                    assert numbers_of(images) == labels.tolist()
 
 
 @pytest.mark.parametrize(
     ("cache", "message"),
     [
-        ("disk", "cache must be 'encoded', 'decoded', an EncodedCache or a DecodedCache, not 'disk'"),
-        (3, "a DecodedCache, not 3"),
+        ("disk", "cache must be 'decoded', a DecodedCache or an EncodedCache, not 'disk'"),
+        (3, "an EncodedCache, not 3"),
+        (EncodedCache(1000), "the loader is on 'cpu': leave it out"),
         (DecodedCache(64, limit_bytes=1000, on_device=True), "needs a loader on a GPU, not on cpu"),
     ],
 )

@@ -158,17 +158,6 @@ def test_the_callback_and_the_log(on_error, tmp_path, caplog):
         assert message.startswith(f"{verb}: cannot decode {paths[k]!r} (sample {k}): ")
 
 
-def test_an_exception_in_the_callback_reaches_the_consumer():
-    def callback(error: DecodeError) -> None:
-        raise KeyError(error.index)
-
-    with (
-        Loader(Memory(4, damaged=[2]), batch_size=4, on_error="skip", error_callback=callback) as loader,
-        pytest.raises(KeyError, match="2"),
-    ):
-        next(iter(loader))
-
-
 @pytest.mark.parametrize(
     ("error", "cause"),
     [

@@ -298,17 +298,6 @@ def test_labels_of_an_empty_batch():
     assert got["class"].shape == (0,) and got["names"] == [] and got["pair"][0].shape == (0,) and got["pair"][1] == []
 
 
-def test_labels_of_different_shapes_need_a_collate_fn():
-    labels = [np.zeros((k, 4)) for k in range(3)]
-    with (
-        Loader(Labeled(labels), batch_size=3) as loader,
-        pytest.raises(LoaderError, match="collate_fn=list keeps a list"),
-    ):
-        next(iter(loader))
-    (batch,) = epoch_of(files=Labeled(labels), batch_size=3, collate_fn=list)
-    assert [len(label) for label in batch.labels] == [0, 1, 2]
-
-
 # --- arrays as images ------------------------------------------------------------------------------------------------
 
 
@@ -321,41 +310,6 @@ class Arrays:
 
     def read(self, index: int):
         return self.arrays[index], index
-
-
-def test_arrays_are_images():
-    """With any strides; gray is repeated."""
-    picture = photo(20, 30)
-    gray = picture[..., 1]
-    arrays = [picture, picture[::-1][::-1], np.asfortranarray(picture), gray, gray[..., None], picture[:, ::-1]]
-    (batch,) = epoch_of(files=Arrays(*arrays), batch_size=6)
-    for image in batch.images[:3]:
-        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), picture)
-    for image in batch.images[3:5]:
-        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), np.repeat(gray[..., None], 3, 2))
-    np.testing.assert_array_equal(batch.images[5].permute(1, 2, 0).cpu().numpy(), picture[:, ::-1])
-
-
-@settings(max_examples=30)
-@given(seed=st.integers(0, 5), batch_size=st.integers(1, 6))
-def test_arrays_and_files_are_augmented_alike(seed, batch_size):
-    pictures = [photo(50 + k, 70 - k, seed=k) for k in range(5)]
-
-    class Encoded(Arrays):
-        def read(self, index: int):
-            import io
-
-            from PIL import Image
-
-            out = io.BytesIO()
-            Image.fromarray(self.arrays[index]).save(out, "PNG")
-            return out.getvalue(), index
-
-    batches = [
-        epoch_of(files=source(*pictures), transforms=training_chain(), batch_size=batch_size, seed=seed)
-        for source in (Arrays, Encoded)
-    ]
-    assert all(a.images.equal(b.images) for a, b in zip(*batches, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.utils.data as torch_data
 
 from cuaug import Batch, Loader
 from cuaug import transforms as T
-from tests.loader.test_resume import CHAIN, Seen, content, rest
+from tests.loader.test_resume import CHAIN, content
 from tests.support.loader.further_pictures import Memory, write_photos
 
 # --- Lightning -------------------------------------------------------------------------------------------------------
@@ -87,29 +86,6 @@ def test_lightning_resumes_from_the_end_of_an_epoch_without_the_loaders_state():
     with photos() as loader:
         resumed = Lightning(loader).fit(3, {"epoch": 2, "seen": 0, "state": None})
         assert [content(batch) for batch in resumed] == whole[10:]
-
-
-def test_a_new_loader_for_each_epoch():
-    """Lightning's reload_dataloaders_every_n_epochs."""
-    with photos() as loader:
-        want = [rest(loader), rest(loader)]
-    seen: list[Seen] = []
-    for epoch in (0, 1):
-        with photos() as loader:
-            batches = iter(loader)
-            set_sampler_epoch(loader, epoch)
-            seen.append(sum(map(content, batches), Seen()))
-    assert seen == want
-
-
-def test_lightning_finds_a_sampler_and_a_batch_sampler():
-    """For `_is_dataloader_shuffled` in validation, and for the batch size with DeepSpeed."""
-    with photos() as loader:
-        assert not isinstance(getattr(loader.batch_sampler, "sampler", loader.batch_sampler), torch_data.RandomSampler)
-        assert len(loader.sampler) == 20
-        assert len(loader.batch_sampler) == 5 and loader.batch_sampler.batch_size == 4
-        with pytest.raises(AttributeError, match="sampler is fixed when a Loader is made"):
-            loader.sampler = range(20)
 
 
 # --- any trainer -----------------------------------------------------------------------------------------------------

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import sys
-import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import DecodedImage
-from cuaug.pipeline.cpu_job import _samples_per_task
-from cuaug.sources import Files, open_source
+from cuaug.sources import open_source
 from tests.support.codec.encoded_images import JPEG
 
 CHAIN = [T.Resize((8, 8))]
@@ -67,12 +62,6 @@ def test_a_list_costs_no_call_per_entry(kind):
     assert calls(lambda: open_source(many)) == calls(lambda: open_source(few))
 
 
-def test_calls_are_counted():
-    """The test above would notice a call per entry: Path objects need one."""
-    few, many = [Path("a")] * 10, [Path("a")] * 1000
-    assert calls(lambda: Files(many)) >= calls(lambda: Files(few)) + 990
-
-
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_starting_calls_no_method_of_the_source_per_sample(shuffle):
     def start(source: Counted) -> None:
@@ -91,21 +80,3 @@ def test_only_prefetched_batches_are_read():
         next(batches)
         batches.close()
     assert 4 <= source.reads <= 3 * 4
-
-
-def test_an_order_takes_8_bytes_per_sample():
-    count = 1_000_000
-    with cuaug.Loader(Counted(count), CHAIN, shuffle=True, device="cpu", threads=1, seed=0) as loader:
-        tracemalloc.start()
-        try:
-            loader._progress.order_of(0)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert 8 * count <= peak < 12 * count
-
-
-@pytest.mark.parametrize(("height", "width", "samples"), [(1, 1, 8), (375, 500, 8), (1000, 1000, 2), (4000, 5000, 1)])
-def test_a_task_has_few_large_images(height, width, samples):
-    pixels = DecodedImage(np.zeros((height, width, 3), dtype=np.uint8))
-    assert _samples_per_task([pixels] * 16) == samples

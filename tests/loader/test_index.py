@@ -93,8 +93,7 @@ def test_the_limit_is_for_the_loaders_life():
 
 
 @pytest.mark.parametrize("kind", ["files", "tar", "tfrecord", "lmdb", "lmdb decode", "hdf5", "dataset bytes", "http"])
-@pytest.mark.parametrize("cache", [None, "encoded"])
-def test_every_source_of_files(kind, cache, tmp_path, monkeypatch):
+def test_every_source_of_files(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
 
     class Jpeg(Sample):
@@ -102,7 +101,7 @@ def test_every_source_of_files(kind, cache, tmp_path, monkeypatch):
 
     # Images of one stored size: the HDF5 writer stacks their pixels.
     KINDS[kind].write(tmp_path, [Jpeg(f"{i:04d}", 8 * (i // 4) + i % 4, i % 3) for i in range(6)])
-    with Loader(KINDS[kind].open(tmp_path), CROP, batch_size=4, threads=2, cache=cache) as loader:
+    with Loader(KINDS[kind].open(tmp_path), CROP, batch_size=4, threads=2) as loader:
         assert crops_per_epoch(loader) == [6, 6, 6, 6]
 
 
@@ -150,19 +149,6 @@ def test_damaged_files(on_error):
     assert failed == failed_again > 0
     for got, want in zip(indexed, plain, strict=True):
         assert all(getattr(got, name).equal(getattr(want, name)) for name in ("images", "labels", "indices", "valid"))
-
-
-def test_resuming_from_a_state():
-    """A new loader resumes with the same batches as the loader that has indexed all files."""
-    options = {"batch_size": 4, "shuffle": True, "threads": 2}
-    with Loader(Bytes(*jpegs()), CROP, **options) as loader, Loader(Bytes(*jpegs()), CROP, **options) as other:
-        list(loader), list(loader)
-        batches = iter(loader)
-        next(batches)
-        other.load_state_dict(loader.state_dict())
-        for got, want in zip(other, batches, strict=True):
-            assert got.epoch == want.epoch == 2 and got.images.equal(want.images)
-        assert loader.stats().parts > other.stats().parts > 0
 
 
 # --- the argument ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug._runtime.disk import Directory
-from cuaug.sources import jpeg_index_file
 from tests.loader.test_cache import assert_equal, epochs
 from tests.support.codec.jpeg_crops import MCU, jpeg
 from tests.support.loader.further_pictures import Bytes, png
@@ -162,15 +161,3 @@ def test_patterns_and_folders_do_not_list_it(folder):
     load(folder / "a")
     assert (folder / "a" / NAME).exists()
     assert len(load(str(folder / "a" / "*"))[0][0]) == len(load(folder / "a")[0][0])
-
-
-def test_the_default_limit(folder, monkeypatch):
-    """A part of the memory of the machine, for all ranks together, and of the disk."""
-    disk = os.statvfs(folder)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    with Loader(folder) as loader:
-        for total, want in ((64_000, 1000), (1 << 60, disk.f_bavail * disk.f_frsize // 10)):
-            monkeypatch.setattr(jpeg_index_file, "_total_memory", lambda total=total: total)
-            file = jpeg_index_file.open_index_file(loader.source)
-            os.close(file.fd)
-            assert file.limit_bytes == pytest.approx(want, rel=0.2)

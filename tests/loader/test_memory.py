@@ -22,7 +22,6 @@ import torch
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug._runtime.huge_pages import pages
-from cuaug.pipeline.pipeline import BufferPool
 from tests.support.loader.further_pictures import Memory
 from tests.support.loader.programs import run_apart
 
@@ -152,16 +151,6 @@ def test_an_idle_loader_holds_no_batch():
             assert during - before > 60, "three batches of 34 MiB each are ready, held or in progress"
             assert resident() - before < 20
             assert len(addresses) < 6, "an iteration reuses memory"
-
-
-def test_blocks_of_unfit_sizes_are_not_reused():
-    """One giant batch must not keep its memory for later small ones."""
-    buffer_pool = BufferPool(keep=1)
-    sizes = []
-    for size in (6400, 6464, 1664, 1600, 1536):
-        buffer_pool.empty([(size,)], torch.uint8)
-        sizes.append(len(buffer_pool._blocks[0][1]))
-    assert sizes == [6400, 6464, 6464, 1600, 1600]
 
 
 @pytest.mark.slow

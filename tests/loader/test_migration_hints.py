@@ -7,9 +7,12 @@ import inspect
 import re
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
+import cuaug
 from cuaug import DecodeOptions, Loader, LoaderError, sources
+from cuaug import transforms as T
 from cuaug._runtime.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
 from tests.support.loader.further_pictures import Memory
 
@@ -87,15 +90,74 @@ def test_a_batch_size_in_the_place_of_transforms():
         Loader(Memory(4), 64)  # type: ignore[arg-type]
 
 
-def test_class_to_idx():
-    source = sources.Files(["a.png", "b.png"], [0, 1], ["ant", "bee"])
-    assert Loader(source).class_to_idx == {"ant": 0, "bee": 1}
-    assert Loader(["a.png", "b.png"]).class_to_idx is None
+class Derived(T.Transform):
+    def __init__(self, strength):
+        self.strength = strength
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"), [("batchsize", "batch_size"), ("shufle", "shuffle"), ("transform_s", "transforms")]
+    ("call", "wrong", "right"),
+    [
+        (Loader, "batchsize", "batch_size"),
+        (Loader, "transform_s", "transforms"),
+        (T.ColorJitter, "brigthness", "brightness"),
+        (T.Compose, "box_fromat", "box_format"),
+        (Derived, "strenght", "strength"),
+        (sources.Csv, "labels", "label"),
+        (sources.Coco, "keepcrowds", "keep_crowds"),
+        (sources.TarShards, "imge", "image"),
+        (sources.RemoteOptions, "cachedir", "cache_dir"),
+        (DecodeOptions, "max_pixel", "max_pixels"),
+        (cuaug.EncodedCache, "limit_byte", "limit_bytes"),
+        (cuaug.DecodedCache, "limit_byte", "limit_bytes"),
+        (cuaug.ShardSampler, "windows", "window"),
+        (cuaug.decode, "devise", "device"),
+        (cuaug.show, "colums", "columns"),
+    ],
 )
-def test_a_misspelled_argument_is_named(wrong, right):
-    with pytest.raises(TypeError, match=f"Loader has no argument '{wrong}': do you mean {right}="):
-        Loader(Memory(4), **{wrong: 1})
+def test_a_misspelled_argument_is_named_wherever_there_are_arguments(call, wrong, right):
+    with pytest.raises(TypeError, match=rf"^{call.__name__} has no argument '{wrong}': do you mean {right}=\?$"):
+        call(**{wrong: 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'xyz'"):
+        call(xyz=1)
+
+
+def test_a_misspelled_argument_of_a_function_of_an_image():
+    with pytest.raises(TypeError, match=r"^resize has no argument 'antialiass': do you mean antialias=\?$"):
+        cuaug.functional.resize(None, 4, antialiass=True)  # type: ignore[call-arg]
+
+
+def test_a_type_error_of_the_function_itself_stays():
+    class Odd(T.Transform):
+        def __init__(self, strength, **options):
+            raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$"):
+        Odd(1, strenght=2)
+
+
+COLLATE = "collate_fn failed: .*the list of a batch's labels, without the images"
+
+
+@pytest.mark.parametrize(
+    "collate_fn",
+    [
+        lambda samples: tuple(zip(*samples, strict=True)),
+        lambda samples: [image for image, _ in samples],
+        lambda samples: [sample["image"] for sample in samples],
+        lambda samples: [sample[0] for sample in samples],
+        lambda samples: [sample.image for sample in samples],
+        lambda samples: torch.stack(next(zip(*samples, strict=True))),
+    ],
+)
+def test_a_dataloaders_collate_fn_is_told_what_it_gets(collate_fn):
+    with Loader(Memory(4), batch_size=2, collate_fn=collate_fn) as loader, pytest.raises(LoaderError, match=COLLATE):
+        next(iter(loader))
+
+
+def test_other_errors_of_a_collate_fn_stay():
+    def fail(labels):
+        raise KeyboardInterrupt
+
+    with Loader(Memory(4), collate_fn=fail) as loader, pytest.raises(KeyboardInterrupt):
+        next(iter(loader))

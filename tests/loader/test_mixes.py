@@ -61,14 +61,6 @@ def test_mixes_do_not_depend_on_the_ranks(files):
     assert_same(epoch(files, batch_size=11)[1], together)
 
 
-@pytest.mark.parametrize(("last_batch", "sizes"), [("pad", [4, 4, 4]), ("partial", [4, 4, 3]), ("drop", [4, 4])])
-def test_last_batches(files, last_batch, sizes):
-    batches, got = epoch(files, batch_size=4, last_batch=last_batch)
-    assert [len(batch.images) for batch in batches] == sizes and len(got) == min(sum(sizes), 11)
-    whole = epoch(files, batch_size=11)[1]
-    assert_same({index: whole[index] for index in got}, got)
-
-
 class WithNumbers:
     """Labels are (class, sample number), with as many fields as classes."""
 

@@ -111,14 +111,26 @@ def test_encoded_files_take_the_mode(mode, channels):
         np.testing.assert_array_equal(got.permute(1, 2, 0).squeeze(-1).numpy(), np.asarray(want))
 
 
-@pytest.mark.parametrize("pil_mode", ["L", "LA", "RGB", "RGBA", "I;16"])
-def test_pil_images_of_a_dataset_keep_their_channels(pil_mode):
+@pytest.mark.parametrize(
+    ("pil_mode", "converted"),
+    [("P", "RGB"), ("transparent P", "RGBA"), ("PA", "RGBA"), ("F", "F")]
+    + [(mode, mode) for mode in ("L", "LA", "RGB", "RGBA", "I;16")],
+)
+def test_pil_images_of_a_dataset_keep_their_channels(pil_mode, converted):
     image = Image.fromarray(Arrays(4).array(3))
-    image = Image.fromarray(Arrays(1, np.uint16).array(3)[..., 0]) if pil_mode == "I;16" else image.convert(pil_mode)
+    if pil_mode == "I;16":
+        image = Image.fromarray(Arrays(1, np.uint16).array(3)[..., 0])
+    else:
+        between = {"P": "RGB", "PA": "LA"}.get(mode := pil_mode.split()[-1], mode)
+        image = image.convert(between).convert(mode)
+    if pil_mode == "transparent P":
+        image.info["transparency"] = image.getpixel((0, 0))
     source = cuaug.sources.FromDataset([image] * 2, mode="unchanged")
     (batch,) = load(source, [], batch_size=2)
-    want = torch.from_numpy(np.array(image)).reshape(image.height, image.width, -1).permute(2, 0, 1)
-    assert torch.equal(batch.images[0].to(torch.int32), want.to(torch.int32))
+    pixels = np.array(image.convert(converted))
+    want = torch.from_numpy(pixels).reshape(image.height, image.width, -1).permute(2, 0, 1)
+    assert torch.equal(batch.images[0].to(torch.float64), want.to(torch.float64))
+    assert batch.images[0, -1, 0, 0] == 0 or pil_mode != "transparent P"
 
 
 @pytest.mark.parametrize(
@@ -174,55 +186,13 @@ def png(array: np.ndarray) -> bytes:
     return data.getvalue()
 
 
-def test_decode_keeps_channels_and_depth_of_each_image():
-    rng = np.random.default_rng(0)
-    arrays = [
-        rng.integers(0, 256, (9, 7, 4), dtype=np.uint8),
-        rng.integers(0, 65536, (5, 8), dtype=np.uint16),
-        rng.integers(0, 256, (6, 6, 3), dtype=np.uint8),
-    ]
-    images = cuaug.decode([png(array) for array in arrays], mode="unchanged", device="cpu")
-    for array, image in zip(arrays, images, strict=True):
-        want = array if array.ndim == 3 else array[..., None]
-        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), want)
-        np.testing.assert_array_equal(cuaug.decode(png(array), mode="unchanged", device="cpu").numpy(), image.numpy())
-    region = cuaug.decode(png(arrays[0]), mode="unchanged", region=(1, 2, 4, 3), device="cpu")
-    np.testing.assert_array_equal(region.permute(1, 2, 0).numpy(), arrays[0][1:5, 2:5])
-    gray = cuaug.decode([png(arrays[2])] * 2, mode="L", device="cpu")
-    assert [image.shape for image in gray] == [(1, 6, 6)] * 2
-
-
-def test_decode_transforms_images_of_four_channels():
-    data = [png(Arrays(4).array(index)) for index in range(3)]
-    normalize = T.Normalize([0.1, 0.2, 0.3, 0.4], [1.0] * 4)
-    batch = cuaug.decode(data, [T.CenterCrop(16), normalize], mode="RGBA", device="cpu")
-    assert batch.shape == (3, 4, 16, 16) and batch.dtype == torch.float32
-    alone = cuaug.decode(data, [T.RandomHorizontalFlip(0.0), normalize], mode="RGBA", device="cpu")
-    assert [image.shape[1:] for image in alone] == [(20, 30), (21, 30), (22, 30)]
-
-
 def test_decode_refuses_two_modes():
     with pytest.raises(cuaug.LoaderError, match="mode='L' contradicts"):
         cuaug.decode(png(Arrays(3).array(0)), mode="L", decode=cuaug.DecodeOptions(mode="RGBA"))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "unchanged"])
-@pytest.mark.parametrize("given", ["path", "bytes", "array"])
-def test_an_encoded_cache_holds_the_files(tmp_path, mode, given):
-    Image.fromarray(np.arange(1200, dtype=np.uint8).reshape(20, 20, 3)).save(tmp_path / "a.png")
-    data = (tmp_path / "a.png").read_bytes()
-    value = {"path": str(tmp_path / "a.png"), "bytes": data, "array": np.frombuffer(data, dtype=np.uint8)}[given]
-
-    class Source:
-        def __len__(self) -> int:
-            return 2
-
-        def read(self, index: int) -> tuple[Any, int]:
-            return value, index
-
-    cache = cuaug.EncodedCache(1 << 20)
-    options = cuaug.DecodeOptions(mode=mode)
-    with cuaug.Loader(Source(), CHAIN, batch_size=2, device="cpu", decode=options, cache=cache, seed=0) as loader:
-        first, second = (next(iter(loader)).images for _ in range(2))
-        assert cache.get(0) == (data, 0) and cache.stats.samples == 2
-        assert first.shape == second.shape
+@pytest.mark.parametrize("mode", ["I", "CMYK", "1"])
+def test_pil_images_without_a_counterpart_are_refused(mode):
+    source = cuaug.sources.FromDataset([Image.new(mode, (4, 3))], mode="unchanged")
+    with pytest.raises(cuaug.DecodeError, match=f"mode '{mode}' has no counterpart: let the Dataset convert it"):
+        source.read(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from cuaug import transforms as T
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.pipeline.job import Job
 from cuaug.pipeline.native_work import FileReads, SampleRuns
-from cuaug.pipeline.task_steps import TaskSteps
 from cuaug.pipeline.thread_pool import ThreadPool
 from tests.codec.test_regions import JPEG_OPTIONS
 from tests.support.builds import build
-from tests.support.codec.encoded_images import FORMATS, JPEG, PHOTO, PNG, app1, as_pillow, encode, photo, tiff_block
+from tests.support.codec.encoded_images import FORMATS, PHOTO, PNG, app1, encode, photo, tiff_block
 from tests.support.loader.further_pictures import Memory, write_photos
 from tests.support.loader.native_runs import Decoded, run
 from tests.support.sanitizers import THREAD, plant_mistakes
@@ -94,15 +95,6 @@ def test_a_batch_equals_single_decodes(data):
                 assert runs.lines().get(i, []) == single.lines
 
 
-def test_damaged_files_do_not_harm_their_neighbors():
-    damaged = [read_header(data) for data in (JPEG[:-200], PNG[:-300])]
-    items = [read_header(JPEG), *damaged, read_header(PNG)]
-    finish(runs := run(items, [(0, 0, item.height, item.width) for item in items]))
-    assert runs.statuses.tolist() == [1, 0, 0, 1]
-    np.testing.assert_array_equal(runs.outputs[0], as_pillow(JPEG))
-    np.testing.assert_array_equal(runs.outputs[3], PHOTO)
-
-
 def test_a_missing_decoder_is_an_error_and_no_work_for_pillow(monkeypatch):
     monkeypatch.setattr(SampleRuns, "statuses", property(lambda self: np.full(len(self.positions), 4)))
     with Loader(Memory(4), batch_size=4, device="cpu") as loader, pytest.raises(DeviceError, match="no decoder"):
@@ -150,8 +142,8 @@ def test_tasks_and_native_work_run_by_priority():
 def test_the_next_batch_is_planned_before_a_batch_is_decoded(tmp_path, monkeypatch):
     """So threads that have decoded a batch need not wait for the plan of the next; but no more is read ahead."""
     loader = Loader(write_photos(tmp_path, 16), [T.Resize((8, 8))], batch_size=4, threads=1, prefetch=3)
-    wait, all_are_submitted = TaskSteps.wait, threading.Event()
-    monkeypatch.setattr(TaskSteps, "wait", lambda *arguments: (all_are_submitted.set(), wait(*arguments))[1])
+    wait, all_are_submitted = Job.wait, threading.Event()
+    monkeypatch.setattr(Job, "wait", lambda *arguments: (all_are_submitted.set(), wait(*arguments))[1])
     with loader, loader.profile() as profile:
         loader._pipeline.workers.submit(lambda: all_are_submitted.wait(60), -100)
         list(loader)
@@ -165,6 +157,20 @@ def test_the_next_batch_is_planned_before_a_batch_is_decoded(tmp_path, monkeypat
         assert first["read", batch + 2] >= last["decode", batch]
 
 
+def test_a_delayed_task_waits_for_its_time_or_to_be_hurried():
+    pool, late, now, ran = ThreadPool(2), threading.Event(), threading.Event(), threading.Event()
+    pool.submit(late.set, not_before=time.monotonic_ns() + 10**15)
+    pool.submit(now.set, priority=1)
+    assert now.wait(60) and not late.is_set()
+    pool.hurry()
+    assert late.wait(60)
+    begun, due = [], time.monotonic_ns() + 50_000_000
+    pool.submit(lambda: [begun.append(time.monotonic_ns()), ran.set()], not_before=due)
+    assert ran.wait(60) and begun[0] >= due
+    pool.submit(late.set, not_before=time.monotonic_ns() + 10**15)
+    pool.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12: a fork of a process with threads
 def test_a_forked_child_stops_no_pool_of_its_parent():
@@ -172,9 +178,12 @@ def test_a_forked_child_stops_no_pool_of_its_parent():
     pool = library.cuaug_pool_new()
     child = os.fork()
     if not child:
-        library.cuaug_pool_stop(pool)
-        library.cuaug_pool_add(pool, 0, 7, 0, None, 1)
-        os._exit(0 if library.cuaug_pool_next(pool, 0) == 7 else 1)  # -1 if stopped
+        try:
+            library.cuaug_pool_stop(pool)
+            library.cuaug_pool_add(pool, 0, 7, 0, None, 1, 0)
+            os._exit(0 if library.cuaug_pool_next(pool, 0) == 7 else 1)  # -1 if stopped
+        finally:
+            os._exit(1)  # else it would go on with the tests of its parent
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     library.cuaug_pool_delete(pool)
 

@@ -97,30 +97,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(list(batches)))
     )
 
 
-@pytest.mark.slow
-@pytest.mark.cpu_only
-def test_forked_processes_of_multiprocessing():
-    assert (
-        run(f"""{CHILD}
-import multiprocessing
-loader = Loader(Memory(400), batch_size=4, threads=2)
-batches = iter(loader)
-kept = next(batches)
-
-def main():
-    sys.exit(child(loader, batches, kept))
-
-processes = [multiprocessing.get_context("fork").Process(target=main) for _ in range(3)]
-for process in processes:
-    process.start()
-for process in processes:
-    process.join()
-print([process.exitcode for process in processes], len(list(batches)), len(list(loader)))
-""")
-        == "[5, 5, 5] 99 100\n"
-    )
-
-
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("decoders", IMPORTING)
 def test_a_fork_waits_for_a_thread_that_imports_the_decoders(decoders):

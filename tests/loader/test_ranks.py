@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from cuaug import DeviceError, Loader, LoaderError
-from cuaug._runtime.ranks import own_gpu, own_rank
+from cuaug._runtime.ranks import own_rank
 from cuaug.devices import cuda
 from cuaug.pipeline.resolve_device import resolve_device
 from tests.support.loader.further_pictures import Memory
@@ -21,10 +21,6 @@ pytestmark = pytest.mark.cpu_only
 def _no_environment(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-
-
-def test_a_single_process_is_rank_0_of_1():
-    assert own_rank() == (0, 1)
 
 
 def test_arguments_go_before_torchruns_environment(monkeypatch):
@@ -106,7 +102,6 @@ class Gpus:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
         monkeypatch.setattr(cuda, "kernels", self.used.add)
-        monkeypatch.setattr(cuda, "pci_addresses", lambda: [f"0000:{number:02X}:00.0" for number in range(count)])
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: self.used.add(device.index) or "GPU")
         monkeypatch.setattr(
             "cuaug.pipeline.resolve_device.gpu_decodes", lambda index: (self.used.add(index) or True, "")
@@ -149,13 +144,6 @@ def test_a_local_rank_without_a_gpu_is_refused(monkeypatch, local_rank):
     assert gpus.used == {1}
 
 
-def test_a_local_rank_that_is_no_number_is_refused(monkeypatch):
-    Gpus(monkeypatch, 2)
-    monkeypatch.setenv("LOCAL_RANK", "first")
-    with pytest.raises(LoaderError, match="environment variable LOCAL_RANK must be an integer, not 'first'"):
-        own_gpu()
-
-
 def test_a_missing_gpu_is_refused(monkeypatch):
     gpus = Gpus(monkeypatch, 2)
     with pytest.raises(DeviceError, match="there is no cuda:2: torch sees 2"):
@@ -188,13 +176,3 @@ def test_an_invalid_device_is_named_with_its_origin(monkeypatch, name):
     monkeypatch.setenv("CUAUG_DEVICE", name)
     with pytest.raises(DeviceError, match=rf"^the environment variable CUAUG_DEVICE is 'cpu', .*, not '{name}'$"):
         resolve_device(None)
-
-
-def test_loaders_of_two_local_ranks_in_turn(monkeypatch):
-    """LOCAL_RANK counts when the loader is made."""
-    pytest.importorskip("cupy")
-    Gpus(monkeypatch, 2)
-    for local_rank in (0, 1):
-        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
-        with Loader(Memory(4)) as loader:
-            assert loader.device == torch.device("cuda", local_rank)

@@ -11,10 +11,30 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.references.packing import patches
+
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-VIEWS, SIZES, MASKS, PAIRS, BANDS, RESOLUTIONS, CROPS, AUGMIX, CLIP, VIDEO, FRAMES, REPEATED, KILLED, DECODE, SHOW = (
-    range(15)
-)
+(
+    VIEWS,
+    SIZES,
+    MASKS,
+    PAIRS,
+    BANDS,
+    RESOLUTIONS,
+    BUCKETS,
+    CROPS,
+    AUGMIX,
+    CLIP,
+    VIDEO,
+    FRAMES,
+    REPEATED,
+    KILLED,
+    DECODE,
+    SHOW,
+    PILLOW,
+    PROCESSOR,
+    PATCHES,
+) = range(19)
 COUNT, H, W = 14, 120, 160
 
 
@@ -49,7 +69,7 @@ def run(tmp_path, monkeypatch):
 
 def test_two_views_show_the_same_image_and_differ(run):
     names = run(VIEWS)
-    assert len(CODE) == 15 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
+    assert len(CODE) == 19 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
     assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
@@ -71,7 +91,7 @@ def test_views_of_two_sizes_show_the_same_images_with_independent_draws(run):
 
 def test_masks_and_depth_move_with_their_images(run):
     names = run(VIEWS, MASKS)
-    assert names["classes"].dtype == torch.uint8 and names["depth"].dtype == torch.float32
+    assert names["loss"].isfinite() and names["classes"].dtype == torch.uint8 and names["depth"].dtype == torch.float32
     assert names["images"].shape[-2:] == names["classes"].shape[-2:] == names["depth"].shape[-2:] == (96, 128)
     chain = names["T"].Compose(names["move"], mask_fill=255)
     for images, targets in names["cuaug"].Loader(names["Scenes"](names["names"]), chain, batch_size=4):
@@ -82,6 +102,16 @@ def test_masks_and_depth_move_with_their_images(run):
         # Blue encodes the column; at the borders it is mixed with black.
         off = images[:, 2].float().cpu() * W / 255 - depth
         assert off[inside].abs().median() < 2 and (off[inside].abs() < 4).float().mean() > 0.97
+
+
+def test_buckets(run):
+    """Images of 120 x 160 are in the bucket of the nearest ratio, 112 x 144; 4 of them fit the budget."""
+    names = run(VIEWS, BUCKETS)
+    assert names["buckets"] == [(96, 160), (112, 144), (128, 128), (144, 112), (160, 96)]
+    with names["loader"] as loader:
+        batches = [tuple(batch.images.shape) for batch in loader]
+    assert sorted(batches) == [(2, 3, 112, 144)] + [(4, 3, 112, 144)] * 3
+    assert [*map(tuple, names["sizes"].tolist())] == [(H, W)] * COUNT
 
 
 def test_pairs_share_geometric_draws(run):
@@ -216,3 +246,43 @@ def test_decoding_without_a_loader(run):
 def test_a_batch_is_drawn(run):
     run(VIEWS, SHOW)
     assert Image.open("batch.png").size[0] > 4 * 96
+
+
+def test_the_pixels_of_pillow(run):
+    """14 images in batches of four: the last batch has two."""
+    names = run(PILLOW)
+    assert names["images"].shape == (2, 3, 224, 224)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (names["chain"][2].mean, names["chain"][2].std))
+    for image, path in zip(names["images"], names["paths"][-2:], strict=True):
+        picture = Image.open(path).resize((256 * W // H, 256), Image.Resampling.BILINEAR)
+        left, top = round((picture.width - 224) / 2), 16
+        levels = torch.from_numpy(np.array(picture.crop((left, top, left + 224, top + 224)))).permute(2, 0, 1)
+        assert torch.equal(image.cpu(), levels.float().div(255).sub_(mean).div_(std))
+
+
+def test_patches_of_images_at_their_own_size(run):
+    """As Pillow and NumPy make them. 14 images in batches of four: the last batch has two."""
+    names = run(VIEWS, PATCHES)
+    assert names["grids"].tolist() == [[1, 6, 8]] * 2 and [image.shape for image in names["images"]] == [(48, 64)] * 2
+    mean, std = (torch.tensor(names[name])[:, None, None] for name in ("mean", "std"))
+    want = []
+    for path in names["paths"][-2:]:
+        picture = Image.open(path).resize((112, 84), Image.Resampling.BICUBIC)
+        values = torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div(255).sub_(mean).div_(std)
+        want.append(patches(values[None].numpy(), 14, 2, 2))
+    np.testing.assert_array_equal(names["batch"].images, np.concatenate(want))
+
+
+def test_a_processor_of_transformers(run, tmp_path):
+    folder = tmp_path / "clip-vit-base-patch32"
+    folder.mkdir()
+    (folder / "preprocessor_config.json").write_text('{"image_processor_type": "CLIPImageProcessor", "crop_size": 192}')
+    names = run(VIEWS, PROCESSOR)
+    chain = names["chain"]
+    picture = Image.open(names["paths"][-1]).resize((224 * W // H, 224), Image.Resampling.BICUBIC)
+    left = (picture.width - 192) // 2
+    levels = torch.from_numpy(np.array(picture.crop((left, 16, left + 192, 208)))).permute(2, 0, 1)
+    mean, std = (torch.tensor(chain.settings[name])[:, None, None] for name in ("image_mean", "image_std"))
+    expected = levels.float().div(255).sub_(mean).div_(std)
+    assert set(names["inputs"]) == {"pixel_values"}
+    assert torch.equal(names["inputs"]["pixel_values"][-1].cpu(), expected)

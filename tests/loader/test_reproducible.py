@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug import Loader, functional
+from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.execute import apply
@@ -186,24 +186,3 @@ def test_a_crop_of_one_pixel(photos):
     chain = T.Compose([T.RandomCrop(1)])
     for index, image in samples(Loader(photos, chain, batch_size=4, seed=0)).items():
         assert image.equal(by_hand(photos[index], chain, 0, 0, index))
-
-
-@pytest.mark.cpu_only
-def test_the_loader_is_the_functional_with_the_same_draws(photos):
-    """Each step by its function, on uint8 images with geometric transforms only."""
-    chain = [T.RandomCrop(40), T.RandomHorizontalFlip(), T.RandomErasing(1.0, value=(1, 2, 3))]
-    for index, image in samples(Loader(photos, chain, batch_size=5, seed=2)).items():
-        rng = SampleRNG(2, 0, [index])
-        want = np.array(Image.open(photos[index]))
-        sizes = [np.array([side]) for side in want.shape[:2]]
-        rng.next_transform(chain[0])
-        place = chain[0].make_params(rng, *sizes)
-        want = functional.crop(want, int(place["top"][0]), int(place["left"][0]), 40, 40)
-        rng.next_transform(chain[1])
-        if rng.bernoulli(0.5)[0]:
-            want = functional.horizontal_flip(want)
-        rng.next_transform(chain[2])
-        rng.bernoulli(1.0)
-        top, left, bottom, right = chain[2].make_params(rng, np.array([40]), np.array([40]))["rectangle"][0]
-        want = functional.erase(want, top, left, bottom - top, right - left, (1, 2, 3))
-        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), want)

@@ -64,13 +64,6 @@ def test_a_gpu_has_at_most_sixteen_readers(set_cpus):
     assert choose("cuda", 256, None, None).threads == 6
 
 
-def test_given_numbers_stay(set_cpus):
-    set_cpus(6)
-    runtime = choose("cuda", 1, 40, 1)
-    assert (runtime.threads, runtime.prefetch) == (40, 1)
-    assert str(runtime) == "device='cuda', threads=40 (as given), prefetch=1 (as given)"
-
-
 @given(st.integers(1, 2000), st.integers(1, 200))
 def test_prefetch_gives_every_thread_a_task(batch_size, threads):
     """Even while the consumer has one batch and the last tasks of the next are running."""

@@ -116,17 +116,6 @@ def test_a_chain_that_fits_no_image_reports_the_cause():
         next(iter(loader))
 
 
-@pytest.mark.parametrize("boxes", [[[1, 2]], [[9, 9, 1, 1]], [["a", 1, 2, 3]], [[float("nan")] * 4], 7])
-def test_invalid_targets_cost_their_sample(boxes):
-    box = [[1, 2, 3, 4]]
-    source = Pictures(*[(GOOD, {"boxes": value}) for value in (box, boxes, box)])
-    came, failed = skipped(source, [T.RandomHorizontalFlip(), T.Resize((32, 32))])
-    if boxes == 7:  # a number is no box
-        assert came == [0, 1, 2]
-    else:
-        assert came == [0, 2] and "boxes must be (K, 4)" in failed[1]
-
-
 @pytest.mark.parametrize("error", [MemoryError("2 TB"), BlockingIOError(errno.EAGAIN, "try again"), OSError("x")])
 def test_errors_of_a_read_cost_their_sample(error):
     came, failed = skipped(Pictures(GOOD, error, GOOD), [T.Resize((32, 32))])
@@ -246,31 +235,18 @@ def write(path: Path, data: bytes) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("cache", [None, "encoded"])
-def test_a_list_of_files_is_not_asked_for_each_sample(paths, monkeypatch, cache):
-    def read(self: Files, index: int) -> Any:
-        raise AssertionError("the source was asked for one sample")
-
-    source = Files(paths, [5, 4, 3, 2, 1, 0])
-    with Loader(source, batch_size=4, device="cpu", cache=cache) as loader:
-        monkeypatch.setattr(Files, "read", read)
-        for _ in range(2):
-            assert [label for batch in loader for label in batch.labels.tolist()] == [5, 4, 3, 2, 1, 0]
-
-
-@pytest.mark.parametrize("cache", [None, "encoded"])
 @pytest.mark.parametrize("label", [2**63, torch.zeros(2).to_sparse(), {"id": [0, -(2**63) - 1]}])
-def test_a_label_that_no_batch_holds_costs_its_sample(paths, label, cache):
+def test_a_label_that_no_batch_holds_costs_its_sample(paths, label):
     source = Files(paths, [0, 1, label, 3, 4, 5])
-    with Loader(source, batch_size=3, on_error="skip", device="cpu", cache=cache) as loader:
+    with Loader(source, batch_size=3, on_error="skip", device="cpu") as loader:
         for _ in range(2):
             assert [index for batch in loader for index in batch.indices.tolist()] == [0, 1, 3, 4, 5]
         assert loader.stats().failed == 2
-    with Loader(source, batch_size=3, device="cpu", cache=cache) as loader:
+    with Loader(source, batch_size=3, device="cpu") as loader:
         with pytest.raises(DecodeError, match=r"2\.png.*the label holds") as caught:
             list(loader)
         assert caught.value.index == 2 and caught.value.path == paths[2]
-    with Loader(source, batch_size=3, device="cpu", cache=cache, collate_fn=list) as loader:
+    with Loader(source, batch_size=3, device="cpu", collate_fn=list) as loader:
         assert sum(len(batch.labels) for batch in loader) == 6
 
 

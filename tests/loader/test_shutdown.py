@@ -10,7 +10,6 @@ import itertools
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable
 
 import pytest
@@ -95,15 +94,6 @@ def test_several_iterators_of_one_loader(turns, count, batch_size, threads):
             assert all(batch.epoch == epoch for batch in got[key])
 
 
-def test_an_exception_in_the_consumers_loop():
-    loader = Loader(Memory(64), batch_size=4, threads=2)
-    with pytest.raises(ZeroDivisionError):
-        for _ in loader:
-            1 / 0  # noqa: B018
-    assert len(list(loader)) == 16
-    loader.close()
-
-
 def test_close_ends_the_threads():
     loader = Loader(Memory(8), threads=4)
     assert not workers(), "threads start with the first batch"
@@ -122,14 +112,6 @@ def test_a_context_manager_closes_whatever_happens():
         list(loader)
         raise KeyError
     assert not workers()
-
-
-def test_iterating_after_close():
-    loader = Loader(Memory(8))
-    loader.close()
-    with pytest.raises(LoaderError, match="closed"):
-        next(iter(loader))
-    assert len(loader) == 8 and loader.stats().batches == 0
 
 
 @pytest.mark.parametrize("consumed", [1, 3])
@@ -206,21 +188,6 @@ def test_the_threads_of_a_loader_that_raised_end(options, kind):
         assert eventually(lambda: not workers())
     finally:
         gc.enable()
-
-
-def test_an_abandoned_iterator_stops_its_work():
-    reads = []
-
-    class Counted(Memory):
-        def read(self, index):
-            reads.append(index)
-            return super().read(index)
-
-    with Loader(Counted(10_000), batch_size=10, threads=1, prefetch=4) as loader:
-        for _ in loader:
-            break
-        time.sleep(0.1)
-        assert len(reads) <= 60
 
 
 def test_close_while_a_read_is_stuck():

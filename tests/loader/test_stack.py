@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cuaug import Loader, LoaderError, TransformError
 from cuaug import transforms as T
-from cuaug.devices import OutputStacks
-from cuaug.plan import Layout
 from tests.support.loader.further_pictures import Memory, numbers_of, planes_of, write_photos
 
 CHAIN = [T.RandomShortestSize(range(20, 40)), T.RandomHorizontalFlip(), T.ColorJitter(0.3)]
@@ -40,12 +36,6 @@ def test_each_image_is_the_result_of_the_chain(tmp_path, layout, on_error):
     with Loader(paths, chain, batch_size=2, shuffle=True, threads=3, **how) as loader:
         for batch in loader:
             assert all(map(torch.equal, [image.cpu() for image in batch.images], [seen[int(i)] for i in batch.indices]))
-
-
-def test_images_of_one_size_are_a_list_with_the_same_pixels():
-    with Loader(Memory(10), batch_size=4) as stacked, Loader(Memory(10), batch_size=4, stack=False) as apart:
-        for (stack, labels), (images, also) in zip(stacked, apart, strict=True):
-            assert torch.equal(torch.stack(images), stack) and torch.equal(labels, also)
 
 
 def test_boxes_move_with_their_images():
@@ -125,15 +115,3 @@ def test_transforms_that_need_a_stack_are_refused(behind):
             next(iter(loader))
     with pytest.raises(LoaderError, match="stack must be True or False, not None"):
         Loader(Memory(4), stack=None)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=5),
-    st.sampled_from([Layout.CHW, Layout.HWC]),
-)
-def test_each_image_has_an_address_of_its_own(sizes, layout):
-    stacks = OutputStacks.from_sizes(np.array(sizes).T, None, 3, layout)
-    assert stacks.views is None and stacks.count == 1
-    assert stacks.shapes == [(3, *size) if layout == Layout.CHW else (*size, 3) for size in sizes]
-    made = [torch.empty(shape) for shape in stacks.shapes]
-    assert stacks.addresses(made).tolist() == [one.data_ptr() for one in made]

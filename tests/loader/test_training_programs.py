@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from cuaug import Loader, sources
@@ -68,13 +67,6 @@ def test_torchvisions_references():
         assert math.ceil(len(data_loader.dataset) / data_loader.batch_size) == len(data_loader)
 
 
-def test_torchvisions_detection_reference():
-    """references/detection/coco_utils.py: `get_coco_api_from_dataset` returns the Dataset's own index."""
-    with Loader(Encoded(), device="cpu") as data_loader:
-        dataset = data_loader.dataset
-        assert isinstance(dataset, Encoded) and dataset.coco == "an index"
-
-
 def test_timm():
     """train.py sets the sampler's epoch; PrefetchLoader passes on `sampler` and `dataset`."""
     with photos(last_batch="drop") as loader_train:
@@ -131,18 +123,6 @@ def test_accelerates_skip_first_batches_is_refused():
             skipped: DataLoader[Any] = DataLoader(loader.dataset, pin_memory=loader.pin_memory, **sampler)
             with pytest.raises(TypeError, match=r"leave out the transforms\. .*to skip batches, use .*load_state_dict"):
                 next(iter(skipped))
-
-
-def test_the_position_skips_batches():
-    """Instead of `skip_first_batches`."""
-    with photos() as loader:
-        first = next(iter(loader))
-        state = loader.state_dict()
-    with photos() as loader:
-        loader.load_state_dict(state)
-        rest = list(loader)
-        assert len(rest) == len(loader) - 1
-        assert not set(first.indices.tolist()) & set(torch.cat([batch.indices for batch in rest]).tolist())
 
 
 def test_torchvisions_video_reference(tmp_path):

@@ -200,7 +200,7 @@ def test_a_stuck_native_read_names_its_file(monkeypatch, release):
         return number == 0
 
     monkeypatch.setattr(library, "cuaug_pool_activity", stuck_at_sample_5)
-    monkeypatch.setattr("cuaug.pipeline.reader.Reader.look_up", lambda *_: release.wait())
+    monkeypatch.setattr("cuaug.pipeline.reader.Reader.locate", lambda *_: release.wait())
     with (
         Loader([f"disk/{i}.png" for i in range(8)], batch_size=8, threads=1, timeout_seconds=0.5) as loader,
         pytest.raises(LoaderError, match=r"^reading 'disk/5.png' \(sample 5\) has taken \d+\.\d s so far"),
@@ -246,11 +246,13 @@ list(Loader(Slow(4), threads=1, timeout_seconds=1, device="cpu"))
 @pytest.mark.slow
 @pytest.mark.parametrize("stuck_in", ["read", "decode"])
 def test_a_process_with_a_stuck_thread_ends(stuck_in):
+    """In a call that nothing ends, or in Python code; a decoder's call is waited for, since it ends by itself."""
     finished = Program(f"""
 from cuaug.codec import CpuDecoder
 
 def hang(*_, **__):
-    time.sleep(600)
+    while True:
+        time.sleep({600 if stuck_in == "read" else 0.05})
 
 class Stuck(Memory):
     def read(self, index):

@@ -126,6 +126,13 @@ def test_resuming_ranks_and_replay(case):
                 assert torch.equal(image, by_index[index][0]) and label == by_index[index][1]
 
 
+def test_until_epoch_0_never_mixes(case):
+    samples, make = case
+    with open_loader(samples, make(0)) as ending, open_loader(samples, None) as unmixed:
+        for (_, image, _), (_, alone, _) in zip(*(samples_of(list(x)) for x in (ending, unmixed)), strict=True):
+            assert torch.equal(image, alone)
+
+
 def test_a_chain_pickles_and_shows_its_end():
     chain = T.Compose([mix(7) for _, mix in MIXES.values()])
     again = pickle.loads(pickle.dumps(chain))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -13,36 +12,6 @@ from PIL import Image
 import cuaug
 from cuaug import transforms as T
 from tests.support.loader.further_pictures import planes_of, write_photos
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_an_image_is_decoded_once_for_all_its_views(tmp_path, layout, on_error):
-    rng = np.random.default_rng(0)
-    paths = [tmp_path / f"{i}.png" for i in range(9)]
-    for path in paths:
-        Image.fromarray(rng.integers(0, 256, (60, 80, 3), np.uint8)).save(path)
-    if on_error == "skip":
-        paths[4].write_bytes(b"no picture")
-    view = T.Compose([T.RandomCrop(30), T.RandomHorizontalFlip()])
-    chain = T.Compose([T.MultiView([view] * 4), T.ColorJitter(0.3)])
-    how = {"layout": layout, "on_error": on_error, "seed": 5}
-    seen = {}
-    with cuaug.Loader(paths, chain, batch_size=4, **how) as loader:
-        for batch in loader:
-            for index, image, steps in zip(batch.indices.tolist(), batch.images.cpu(), batch.params(), strict=True):
-                assert image.shape == (4, 3, 30, 30)
-                assert torch.equal(image, chain.replay(steps, planes_of(paths[index])))
-                assert len({view.numpy().tobytes() for view in image}) == 4
-                seen[index] = image
-        decoded_by = loader.stats().decoded_by
-    assert sorted(seen) == [i for i in range(9) if i != 4 or on_error == "raise"]
-    assert sum(decoded_by.values()) == len(seen)
-    with cuaug.Loader(paths, chain, batch_size=2, shuffle=True, threads=3, **how) as loader:
-        for batch in loader:
-            for index, image in zip(batch.indices.tolist(), batch.images.cpu(), strict=True):
-                assert torch.equal(image, seen[index])
-
 
 LARGE = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
 SMALL = T.Compose([T.RandomResizedCrop((10, 12), (0.1, 0.4)), T.ColorJitter(0.4)])
@@ -109,20 +78,6 @@ def test_kept_batches_keep_all_their_views(tmp_path):
             for _ in loader:
                 pass
         assert torch.equal(first, before)
-
-
-def test_a_replacement_whose_views_are_of_other_sizes(tmp_path):
-    """Both views of a square image have one size, those of others do not."""
-    paths = [str(tmp_path / f"{i}.png") for i in range(8)]
-    for i, path in enumerate(paths):
-        Image.new("RGB", (40, 40) if i == 0 else (40, 50)).save(path)
-    Path(paths[1]).write_bytes(b"no picture")
-    chain = [T.MultiView([T.CenterCrop(8), T.Resize(8)])]
-    told = pytest.raises(
-        cuaug.TransformError, match=r"view 1 of .*0.png' \(sample 0\) is 8 x 8, view 1 of .* is 10 x 8"
-    )
-    with cuaug.Loader(paths, chain, batch_size=2, on_error="replace", seed=0) as loader, told:
-        next(iter(loader))
 
 
 def test_a_replacement_whose_views_swap_sizes(tmp_path):

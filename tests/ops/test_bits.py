@@ -18,7 +18,7 @@ from cuaug.devices import cpu_functions
 from cuaug.plan import Layout, Plan, Type
 from cuaug.plan.pixel_function import PixelFunction
 from tests.references import pixel_function
-from tests.support.pixel_programs import make_operation, random_program
+from tests.support.pixel_programs import HEAD, make_operation, random_program
 from tests.support.run_plans import run_one
 
 NUMBER, TRIPLE, KEY = 0.3, (0.7, 1.25, -0.4), (12345, 67890)
@@ -68,6 +68,28 @@ def test_the_interpreter_gives_the_bits_of_numpy(choices, kind, normalized, radi
         got = run_one(plan, image, Type.FLOAT32, Layout.HWC, isa=isa)
         same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
         assert same.all(), f"{isa}, {source}: {got[~same][:4]}, wanted {want[~same][:4]}"
+
+
+RED = "[0] + ".join(f"pixel[{dy}, {dx}]" for dy in range(-3, 4) for dx in range(-3, 4)) + "[0]"
+
+#: Bodies of programs that are rarely random.
+BODIES = {
+    "one draw for two names": ("a = b = noise()\n    return pixel + a - b", 0),
+    "one draw for two tuples": ("r, g, b = s, t, u = pixel + noise()\n    return (r - s, g - t, b - u)", 0),
+    "clamp with its limits exchanged": ("return clamp(pixel, 0.75, 0.25)", 0),
+    "one channel of 49 pixels": (f"return {RED}", 3),
+    "one channel of 49 draws": ("return pixel + " + " + ".join(f"noise()[{i % 3}]" for i in range(49)), 0),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_give_the_bits_of_numpy(name):
+    body, radius = BODIES[name]
+    source = f"{HEAD}\n    {body}\n"
+    operation = make_operation(source, radius=radius, number=NUMBER, triple=TRIPLE)
+    image = images(random.Random(0), np.float32)
+    got, want = run_one(plan_with(operation, image), image, Type.FLOAT32, Layout.HWC), expected(source, image)
+    assert ((got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))).all()
 
 
 def operations_of(count: int, seed: int) -> list[tuple[str, Any]]:

@@ -7,6 +7,9 @@ import logging
 import operator
 import os
 import runpy
+import signal
+import subprocess
+import sys
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -17,16 +20,16 @@ import pytest
 
 from cuaug import ops
 from cuaug import transforms as T
-from cuaug.devices import cpu_functions, cuda, fuse_luts, nvrtc, specialize
+from cuaug.devices import cpu_functions, cuda, cxx_program, nvrtc, specialize
 from cuaug.plan import Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
-from tests.kernels.test_nvrtc import ARCHITECTURES, usage
+from tests.kernels.test_nvrtc import ARCHITECTURES
 from tests.kernels.test_scratch import EmulatedKernel, compare, compiled_passes, install
-from tests.kernels.test_signatures import instructions
 from tests.ops.test_bits import operations_of
 from tests.support.pixel_programs import make_operation
 from tests.support.signatures import NORMALIZE, signatures
 from tests.support.started_processes import started_processes
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,7 +87,7 @@ def address(operation: Any) -> int:
 def test_a_process_compiles_and_the_disk_keeps_the_code(compiler, monkeypatch):
     first, second = brighter(factor=0.5), vignette(strength=0.5)
     assert address(first) == 0 and address(second) == 0 and len(compiler) == 1, "one at a time; nothing waits"
-    assert cpu_functions.wait_until_compiled(first._function) and cpu_functions.wait_until_compiled(second._function)
+    assert eventually(lambda: address(first)) and eventually(lambda: address(second))
     assert address(first) != 0 != address(second) != address(first) and len(compiler) == 2
     reset(monkeypatch)
     assert address(first) != 0 and len(compiler) == 2, "another run loads the code from the disk"
@@ -92,12 +95,12 @@ def test_a_process_compiles_and_the_disk_keeps_the_code(compiler, monkeypatch):
 
 def test_equal_functions_share_their_code(compiler):
     copies = [make_operation("def f(pixel):\n    return pixel * 0.25\n", "f") for _ in range(2)]
-    assert cpu_functions.wait_until_compiled(copies[0]._function) and address(copies[1]) and len(compiler) == 1
+    assert eventually(lambda: address(copies[0])) and address(copies[1]) and len(compiler) == 1
 
 
 def test_damaged_code_on_the_disk_is_not_loaded(compiler, monkeypatch, tmp_path):
     operation = brighter(factor=0.5)
-    assert cpu_functions.wait_until_compiled(operation._function)
+    assert eventually(lambda: address(operation))
     (file,) = (tmp_path / "cache").glob("pixel_function_*.so")
     file.write_bytes(file.read_bytes()[:-40])
     reset(monkeypatch)
@@ -108,7 +111,7 @@ def test_a_failure_is_warned_of_once(compiler, monkeypatch, caplog):
     monkeypatch.setenv("CXX", "g++ --no-such-option")
     reset(monkeypatch)
     operation = brighter(factor=0.5)
-    assert not cpu_functions.wait_until_compiled(operation._function)
+    assert eventually(lambda: address(operation) or caplog.records)
     assert address(operation) == address(vignette(strength=1)) == 0 and len(compiler) == 1
     (record,) = caplog.records
     assert record.levelno == logging.WARNING and "no-such-option" in record.getMessage()
@@ -136,6 +139,87 @@ def test_a_forked_child_starts_anew(compiler):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def make_compiler(path: Path, commands: str) -> str:
+    path.write_text(f"#!/bin/sh\n{commands}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def test_where_sigchld_is_ignored_a_failure_is_noticed(compiler, monkeypatch, caplog, tmp_path):
+    """The exit status of a process is lost there."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        operation = brighter(factor=0.5)
+        assert eventually(lambda: address(operation))
+        monkeypatch.setenv("CXX", make_compiler(tmp_path / "failing", "echo no memory >&2; exit 1"))
+        reset(monkeypatch)
+        operation = vignette(strength=1)
+        assert eventually(lambda: address(operation) or caplog.records)
+        assert address(operation) == 0
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    (record,) = caplog.records
+    assert "no memory" in record.getMessage() and len(list((tmp_path / "cache").iterdir())) == 1
+
+
+@pytest.mark.parametrize("written", ["", "no library"])
+def test_code_that_does_not_load_is_not_kept(compiler, monkeypatch, caplog, tmp_path, written):
+    monkeypatch.setenv("CXX", make_compiler(tmp_path / "careless", f"for last; do :; done; printf '{written}' > $last"))
+    reset(monkeypatch)
+    operation = brighter(factor=0.5)
+    assert eventually(lambda: address(operation) or caplog.records)
+    assert address(operation) == 0
+    assert len(caplog.records) == 1 and not (tmp_path / "cache").exists()
+
+
+def test_a_signal_while_the_folder_is_removed_leaves_nothing_of_it(tmp_path):
+    (tmp_path / "temporary").mkdir()
+    command = [make_compiler(tmp_path / "compiler", "for last; do :; done; echo code > $last")]
+    program = """
+import os, runpy, shutil, signal, sys
+remove = shutil.rmtree
+shutil.rmtree = lambda *a, **o: (os.kill(os.getpid(), signal.SIGTERM), remove(*a, **o))
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, cxx_program.__file__],
+        input=cxx_program.make_request("", command),
+        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+    )
+    assert done.stdout.startswith(b"code\n"), done.stderr
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocked", [(), (signal.SIGTERM,)])
+def test_exit_ends_a_compilation_whole(tmp_path, blocked):
+    """No compiler runs on, and no folder stays, even if the training blocks the signal."""
+    number, started = tmp_path / "number", tmp_path / "started"
+    compiler = make_compiler(
+        tmp_path / "compiler", f"trap '' TERM; echo $$ > {number}; mv {number} {started}; exec sleep 600"
+    )
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    script = f"""
+import signal, time
+from pathlib import Path
+signal.pthread_sigmask(signal.SIG_BLOCK, {[int(number) for number in blocked]})
+from cuaug.devices import cpu_functions
+from tests.ops.test_compiled import address, brighter
+
+address(brighter(factor=0.5))
+while not Path({str(started)!r}).exists():
+    assert cpu_functions._running is not None
+    time.sleep(0.01)
+"""
+    environment = {"CXX": compiler, "TMPDIR": str(temporary), "CUAUG_CACHE_DIR": str(tmp_path / "cache")}
+    environment["CUAUG_SPECIALIZE"] = "1"
+    subprocess.run([sys.executable, "-c", script], env=os.environ | environment, cwd=ROOT, check=True)
+    process = int(started.read_text())
+    assert not Path(f"/proc/{process}").exists() and not list(temporary.iterdir())
+
+
 def test_the_options_are_those_of_the_library():
     with mock.patch("setuptools.setup"):
         names = runpy.run_path(str(ROOT / "setup.py"))
@@ -151,7 +235,7 @@ def test_the_options_are_those_of_the_library():
 def plan_of(chain: list[Any], height: int, width: int, samples: int, dtype: Type = Type.FLOAT16) -> Any:
     plan = Plan([height] * samples, [width] * samples, source_type=Type.UINT8)
     T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(samples)))
-    return fuse_luts(plan.compile(dtype, Layout.CHW))
+    return plan.compile(dtype, Layout.CHW)
 
 
 class EmulatedBuilds:
@@ -223,28 +307,3 @@ def test_random_programs_compile(arch):
     functions = sorted(tables.functions, key=lambda function: function.number)
     code, _ = nvrtc.compile(arch, *specialize.build_of(signature, functions), functions)
     assert b"augment" in code and len(functions) > 5
-
-
-#: By chain: registers and instructions at most, on sm_90.
-BUDGETS: dict[str, tuple[list[Any], int, int]] = {
-    "brightness of the library": ([T.RandomBrightness(0.5)], 64, 3200),
-    "brightness": ([brighter(factor=ops.uniform(0.5, 1.5))], 64, 3300),
-    "noise of the library": ([T.GaussianNoise()], 64, 3500),
-    "noise": ([grainy(amount=0.1)], 64, 3500),
-    "vignette": ([vignette(strength=ops.uniform(0.0, 0.8))], 80, 3100),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BUDGETS)
-def test_registers_and_instructions(name, record_property):
-    """Within a crop, resize, flip and Normalize, without a stack."""
-    pytest.importorskip("cupy")
-    chain, registers, most = BUDGETS[name]
-    tables = plan_of([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *chain, NORMALIZE], 375, 500, 64)
-    (signature,) = signatures(tables)
-    entry, defines = specialize.build_of(signature, tables.functions)
-    code, log = nvrtc.compile(90, entry, defines, tables.functions)
-    used = usage(log)[entry]
-    record_property("usage", f"{used} {instructions(code, entry)}")
-    assert used.stack == used.spilled == 0 and used.registers <= registers and instructions(code, entry) <= most

@@ -28,6 +28,7 @@ REFUSED = {
     "    return f'{x}'": "JoinedStr is not in the subset",
     "    return True": "True is no number",
     "    return pixel * 1e39": "too large for float32",
+    f"    return pixel * 1{'0' * 400}": "too large for float32",
     "    return pixel ** x": "an exponent is a whole number from 1 to 16",
     "    return pixel ** 17": "an exponent is a whole number from 1 to 16",
     "    return pixel & 1": "the operator BitAnd is not for numbers",
@@ -39,10 +40,16 @@ REFUSED = {
     "    return 1.0 if x in pixel else a": "the comparison In is not for numbers",
     "    return pixel[3]": "an index is a channel of a pixel: 0, 1 or 2",
     "    return pixel[x]": "an index is a channel of a pixel: 0, 1 or 2",
+    "    return pixel[{[]}]": "an index is a channel of a pixel: 0, 1 or 2",
+    "    return pixel[{[]: 1}]": "an index is a channel of a pixel: 0, 1 or 2",
     "    return x[0]": "an index is a channel of a pixel: 0, 1 or 2",
     "    return (x, a)": "a tuple has three channels, not 2 values",
     "    return (pixel, x, a)": "a channel of a tuple is one number, not three numbers",
-    "    r, g = pixel\n    return r": "2 names cannot take the value, which has three numbers",
+    "    r, g = pixel\n    return r": "2 names cannot take 3 values",
+    "    r, g = x\n    return r": "2 names cannot take 1 value ",
+    "    r, g = x, a, x\n    return r": "2 names cannot take 3 values",
+    "    r = x, a\n    return r": "a tuple has three channels, not 2 values",
+    "    r = s, t = x, a\n    return r": "a tuple has three channels, not 2 values",
     "    pixel[0] = x\n    return pixel": "only names can be assigned",
     "    b = c\n    c = x\n    return b": "c is read before it is assigned",
     "    return missing": "missing is not defined",
@@ -50,7 +57,8 @@ REFUSED = {
     "    return sqrt": "sqrt is a function: call it",
     "    return sqrt(x, a)": "sqrt takes 1 argument, not 2",
     "    return clamp(x)": "clamp takes 3 arguments, not 1",
-    "    return max()": "max takes 1 argument or more, not 0",
+    "    return max()": "max takes 1 to 64 arguments, not 0",
+    f"    return max({', '.join(['x'] * 65)})": "max takes 1 to 64 arguments, not 65",
     "    return noise(x)": "noise takes no arguments, not 1",
     "    return max(x)": "max of one number: give it a pixel",
     "    return sqrt(x=a)": "sqrt takes its arguments in order",
@@ -92,7 +100,7 @@ class Config:
     strength = 0.5
 
 
-config, table, words = Config(), np.zeros(4), "text"
+config, table, words, huge = Config(), np.zeros(4), "text", 10**400
 
 
 @pytest.mark.parametrize(
@@ -101,13 +109,15 @@ config, table, words = Config(), np.zeros(4), "text"
         ("config.strength", "config.strength is an attribute of an object: assign it to a name outside"),
         ("table", "table is ndarray"),
         ("words", "words is str 'text'"),
+        ("huge", "huge is int 1000"),
         ("helper(pixel)", "helper is function"),
         ("torch.pi()", "torch.pi is float|cannot be called"),
         ("np.tanh(pixel)", "np.tanh is ufunc"),
     ],
 )
 def test_outer_names_that_mean_nothing(expression, problem):
-    names = {"config": config, "table": table, "words": words, "helper": lambda p: p, "torch": torch, "np": np}
+    names = {"config": config, "table": table, "words": words, "huge": huge, "torch": torch, "np": np}
+    names["helper"] = lambda pixel: pixel
     with pytest.raises(TransformError, match=problem):
         cuaug.op(make_function(f"def f(pixel):\n    return {expression}\n", "f", **names))()
 
@@ -162,6 +172,27 @@ def test_too_many_numbers_steps_and_values():
     total = " + ".join(f"sqrt(a{i})" for i in range(59, -1, -1))
     with pytest.raises(TransformError, match="more than 48 values at once: split it into two operations"):
         make_operation(f"def f(pixel):\n{values}\n    return {total}\n", "f")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "-" * 1200 + "x",
+        "pixel" + "[0]" * 1200,
+        "pixel" + ".a" * 1200,
+        "x if x < 1 else " * 1200 + "x",
+    ],
+    ids=lambda expression: expression[:9],
+)
+def test_expressions_with_too_many_levels(expression):
+    with pytest.raises(TransformError, match=r"^f: an expression has too many levels: assign parts of it to names$"):
+        make_operation(f"def f(pixel, x):\n    return {expression}\n", "f")
+
+
+def test_a_source_that_is_too_long():
+    """As of 50,000 lines whose values nothing needs."""
+    with pytest.raises(TransformError, match=r"^f: its source has .* characters, of at most 262,144: split it into"):
+        make_operation(f"def f(pixel):\n    '{'x' * (1 << 18)}'\n    return pixel\n", "f")
 
 
 gain, tint = 0.25, (0.1, 0.2, 0.3)
@@ -223,6 +254,7 @@ def test_names_cannot_inject_source():
         ("image[0, 1.5]", "from -2 to 2, the radius"),
         ("image[0, True]", "from -2 to 2, the radius"),
         ("image[0, x]", "from -2 to 2, the radius"),
+        ("image[{[]}]", "from -2 to 2, the radius"),
         ("image[0:1, 0]", "from -2 to 2, the radius"),
         ("image[0, 0][3]", "an index is a channel of a pixel"),
     ],

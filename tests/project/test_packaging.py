@@ -85,7 +85,7 @@ def test_the_source_distribution_is_complete_and_builds_a_wheel_for_every_python
     there, here = installed / "cuaug" / "_kernels", ROOT / "kernels"
     kernels = {path.relative_to(here) for path in here.glob("**/*")}
     assert {path.relative_to(there) for path in there.glob("**/*")} == kernels
-    for name in ("_kernels.so", "profiling/timeline.html", "py.typed"):
+    for name in ("_kernels.so", "py.typed"):
         assert (installed / "cuaug" / name).is_file(), name
     assert [*installed.glob("*.dist-info/licenses/LICENSE")]
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"cuaug"}

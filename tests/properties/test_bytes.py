@@ -122,24 +122,6 @@ def test_a_rectangle_beside_a_tile(value):
         assert_same(run_one(plan, image, Type.UINT8, isa=isa, tile=(20, 20)), want)
 
 
-PADS = {Border.CONSTANT: "constant", Border.EDGE: "edge", Border.REFLECT: "reflect", Border.SYMMETRIC: "symmetric"}
-
-
-@given(images(size=any_size), st.sampled_from(list(PADS)), *[st.integers(0, 5)] * 4, st.booleans(), tiles)
-def test_flipped_and_padded_equals_numpy(image, border, left, top, right, bottom, turned, tile):
-    plan = plan_for(image)
-    plan.flip()
-    plan.flip(vertical=True)
-    fill = {"fill": 7} if border == Border.CONSTANT else {}
-    plan.pad(left, top, right, bottom, border=border, **fill)
-    want = sampling.pad(image[::-1, ::-1], left, top, right, bottom, PADS[border], **fill)
-    if turned:
-        plan.transpose()
-        want = want.transpose(1, 0, 2)
-    for isa in ISAS:
-        assert_same(run_one(plan, image, Type.UINT8, isa=isa, tile=tile), want)
-
-
 @pytest.mark.parametrize("median", [False, True])
 def test_a_fill_color_between_levels_is_not_rounded_by_a_pass(median):
     image = np.full((9, 9, 3), 50, dtype=np.uint8)
@@ -187,16 +169,3 @@ def test_a_single_matrix_on_uint8(image, kind, values, limit, fill, move, tile):
     want = by_floats(plan, image)
     for isa in ISAS:
         assert_same(run_one(plan, image, Type.UINT8, tile=tile, isa=isa), want)
-
-
-@given(images(size=any_size), st.floats(-2, 2, width=32), st.floats(-300, 300, width=32))
-def test_a_single_matrix_equals_numpy(image, gain, shift):
-    """Compares with NumPy, in the same order of float32 sums."""
-    mixed = np.float32([[0.25, gain, 0, shift], [0, 0.5, -0.5, 0], [1, 0, 0.5, 0]])
-    plan = plan_for(image)
-    plan.append(operations.matrix(1, 255.0, mixed))
-    r, g, b = np.moveaxis(image.astype(np.float32), -1, 0)
-    made = np.stack([m[0] * r + m[1] * g + m[2] * b + m[3] for m in mixed], axis=-1)
-    want = (np.clip(made, 0, 255) + np.float32(0.5)).astype(np.uint8)
-    for isa in ISAS:
-        assert_same(run_one(plan, image, Type.UINT8, isa=isa), want)

@@ -14,22 +14,6 @@ from tests.support import tolerances
 from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
 from tests.support.strategies import BORDERS, RESIZES, boxes, images, sizes, small_sides
 
-
-@given(images(), st.data())
-def test_crop_and_flip_move_pixels(image, data):
-    plan, want = plan_for(image), image
-    for _ in range(data.draw(st.integers(1, 5))):
-        if data.draw(st.booleans()):
-            box = data.draw(boxes(*want.shape[:2]))
-            plan.crop(*box)
-            want = reference.crop(want, *box)
-        else:
-            vertical = data.draw(st.booleans())
-            plan.flip(vertical=vertical)
-            want = reference.flip(want, vertical)
-    assert_same(run_one(plan, image, Type.UINT8), want)
-
-
 margins = st.one_of(st.integers(0, 5), st.integers(0, 90))
 
 

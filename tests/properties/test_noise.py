@@ -18,7 +18,6 @@ from tests.support.strategies import images, sizes
 
 uint8_images = images(sizes(2000))
 float_images = images(sizes(2000), dtype=np.float32)
-tiles = st.tuples(st.integers(1, 40), st.integers(1, 70))
 
 
 def noisy(image, make, *parameters, dtype=Type.FLOAT32, **options):
@@ -80,13 +79,6 @@ def test_a_grid_of_whole_pixels_is_exact():
     got = noisy(image, operations.grid, 8, 0.375, 0.0, (0.25, 0.5), 0.0, dtype=Type.UINT8)
     y, x = np.mgrid[:40, :60]
     assert_same(got, np.where((((y + 2) % 8 < 3) & ((x + 4) % 8 < 3))[..., None], 0, image).astype(np.uint8))
-
-
-@given(st.sampled_from(["gaussian", "shot"]), float_images, keys, tiles)
-def test_tiles_do_not_change_the_result(name, image, key, tile):
-    draw = with_noise if name == "gaussian" else with_shots
-    parameters = (0.0, 0.3) if name == "gaussian" else (0.05,)
-    assert_same(draw(image, key, *parameters, tile=tile), draw(image, key, *parameters))
 
 
 @given(float_images, keys)

@@ -7,7 +7,6 @@ from fractions import Fraction
 import cv2
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from PIL import Image
@@ -58,18 +57,6 @@ def test_nearest_equals_opencv(image, height, width):
     assert_same(resized(image, height, width, filter=Filter.NEAREST), want)
 
 
-@given(images(dtype=np.float32), small_sides, sides)
-def test_nearest_of_floats_equals_opencv(image, height, width):
-    want = cv2.resize(image, (width, height), interpolation=cv2.INTER_NEAREST)
-    assert_same(resized(image, height, width, filter=Filter.NEAREST), want)
-
-
-@given(images(), sides, small_sides, SMOOTH)
-def test_interpolation_of_uint8_equals_opencv(image, height, width, filter):
-    got = resized(image, height, width, filter=filter, antialias=False)
-    assert_close(got, cv2.resize(image, (width, height), interpolation=OPENCV[filter]), tolerances.OPENCV_RESIZE_LEVELS)
-
-
 @given(images(dtype=np.float32), small_sides, sides, SMOOTH)
 def test_interpolation_of_floats_equals_opencv(image, height, width, filter):
     got = resized(image, height, width, filter=filter, antialias=False)
@@ -84,17 +71,6 @@ def test_interpolation_of_floats_equals_opencv(image, height, width, filter):
 def test_antialiased_bilinear_equals_pillow(image, height, width):
     want = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
     assert_close(resized(image, height, width), want, tolerances.PILLOW_BILINEAR_LEVELS)
-
-
-@given(images(), sides, small_sides)
-@example(WIDE, 4, 10)
-def test_antialiased_bicubic_equals_pillow(image, height, width):
-    # In mode F, channel by channel: Pillow saturates uint8 images after its first pass, which clips overshoot that
-    # the second pass would average away. The kernels saturate once, at the end.
-    planes = [Image.fromarray(image[..., c].astype(np.float32)) for c in range(3)]
-    want = np.stack([np.asarray(p.resize((width, height), Image.Resampling.BICUBIC)) for p in planes], axis=2)
-    got = resized(image, height, width, filter=Filter.BICUBIC)
-    assert_close(got, levels(want), tolerances.PILLOW_BICUBIC_LEVELS)
 
 
 def has_box_ties(old: int, new: int) -> bool:
@@ -121,19 +97,12 @@ def test_nearest_exact_equals_pillow(image, height, width):
     assert_same(resized(image, height, width, filter=Filter.NEAREST_EXACT)[untied], want[untied])
 
 
-@given(images(dtype=np.float32), small_sides, sides)
-def test_nearest_exact_equals_torch(image, height, width):
-    planes = torch.from_numpy(image.transpose(2, 0, 1)[None].copy())
-    want = torch.nn.functional.interpolate(planes, (height, width), mode="nearest-exact")[0].numpy()
-    untied = without_ties(image, height, width)
-    assert_same(resized(image, height, width, filter=Filter.NEAREST_EXACT)[untied], want.transpose(1, 2, 0)[untied])
-
-
-@given(images(), sides, small_sides, st.sampled_from([Filter.BOX, Filter.HAMMING, Filter.LANCZOS]))
+@given(images(), sides, small_sides, st.sampled_from([Filter.BICUBIC, Filter.BOX, Filter.HAMMING, Filter.LANCZOS]))
 @example(WIDE, 4, 10, Filter.LANCZOS)
+@example(WIDE, 4, 10, Filter.BICUBIC)
 @example(WIDE, 4, 137, Filter.HAMMING)
 def test_antialiased_filters_equal_pillow(image, height, width, filter):
-    """In mode F, as for bicubic."""
+    """In mode F, channel by channel: Pillow saturates uint8 images after its first pass, the kernels at the end."""
     if filter == Filter.BOX:
         assume(not has_box_ties(image.shape[0], height) and not has_box_ties(image.shape[1], width))
     planes = [Image.fromarray(image[..., c].astype(np.float32)) for c in range(3)]
@@ -249,16 +218,6 @@ def test_identities(image, vertical, how):
     assert plan.compile(Type.UINT8, Layout.HWC).launches == 1
     assert_same(run_one(plan_for(image), image, Type.UINT8), image)
     assert_same(run_one(plan, image, Type.UINT8), image)
-
-
-@given(images(), RESIZES, st.booleans())
-def test_a_resized_axis_leaves_the_other_alone(image, how, vertical):
-    """An axis of unchanged length is copied: equal rows stay equal to the row of a one-row image."""
-    row = np.ascontiguousarray(image[:1])
-    tall = np.ascontiguousarray(np.repeat(row, 6, axis=0))
-    got = resized(tall, 6, 11, **how)
-    one = resized(row, 1, 11, **how)
-    assert_same(got, np.repeat(one, 6, axis=0))
 
 
 @given(images(dtype=np.float32), small_sides, small_sides, SMOOTH, st.booleans(), st.booleans())

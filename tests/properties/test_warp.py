@@ -1,8 +1,7 @@
-"""Matrices and displacement fields against torch's grid_sample, OpenCV and tests/references/warp.py."""
+"""Matrices and displacement fields against torch's grid_sample and tests/references/warp.py."""
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -19,7 +18,6 @@ from tests.support.tolerances import (
     EXACT,
     GRID_SAMPLE,
     MIRRORED_WARP_LEVELS,
-    OPENCV_WARP_LEVELS,
     TURNED_RESIZE,
     WARP,
 )
@@ -92,20 +90,6 @@ def test_matrix_field_border_and_fill_equal_the_reference(data, image, filter, b
         assert (np.abs(got - want).max(axis=-1) > 1e-6).mean() <= 0.02 + 1 / got[..., 0].size
     else:
         assert_close(got, want, WARP)
-
-
-@given(images(size=sizes(20_000)), st.floats(-180, 180), st.floats(0.5, 2))
-def test_rotation_and_scale_equal_opencv(image, angle, scale):
-    """OpenCV's pixel centers are integers, and it rounds points to 1/32 pixel: compared on a smooth image."""
-    h, w, _ = image.shape
-    smooth = cv2.GaussianBlur(image, (0, 0), 8)
-    forward = np.vstack([cv2.getRotationMatrix2D((w / 2 - 0.5, h / 2 - 0.5), angle, scale), [0, 0, 1]])
-    shift = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
-    plan = plan_for(smooth)
-    plan.warp(shift @ np.linalg.inv(forward) @ np.linalg.inv(shift), h, w, border=Border.EDGE)
-    got = run_one(plan, smooth, Type.UINT8)
-    want = cv2.warpAffine(smooth, forward[:2], (w, h), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    assert_close(got, want, OPENCV_WARP_LEVELS)
 
 
 @given(st.data(), images(size=sizes(3000)), FILTERS, BORDERS)
@@ -244,22 +228,6 @@ def test_positional_operations_in_a_rotated_image():
         plan.append(operations.mask(1, 0.3, keys, 9))
         results.append(run_one(plan, pixels, Type.UINT8))
     assert_same(*results)
-
-
-def test_each_sample_has_its_own_rotation_and_warp():
-    from tests.support.run_plans import run
-
-    batch = [np.random.default_rng(k).integers(0, 256, (8, 8, 3), dtype=np.uint8) for k in range(6)]
-    plan = plan_for(*batch)
-    turns = np.array([0, 1, 2, 3, 1, 0])
-    plan.rot90(turns, where=np.array([True] * 5 + [False]))
-    plan.warp(np.eye(3) + [[0, 0, 1], [0, 0, 0], [0, 0, 0]], 8, 8, filter=Filter.NEAREST, where=turns < 2)
-    got = run(plan, batch, Type.UINT8)
-    for k, image in enumerate(batch):
-        want = np.rot90(image, turns[k])
-        if turns[k] < 2:
-            want = np.pad(want[:, 1:], ((0, 0), (0, 1), (0, 0)))
-        assert_same(got[k], want)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -18,7 +18,7 @@ __all__ = ["shards", "uploaded"]
 PROGRAM = """
 import signal, sys, cuaug, cuaug.transforms as T
 from cuaug.sources import RemoteOptions, TarShards
-options = {"key": "a", "secret": "b", "endpoint_url": sys.argv[2]}
+options = {"access_key_id": "a", "secret_access_key": "b", "endpoint": sys.argv[2], "region": "us-east-1"}
 source = TarShards(sys.argv[1], remote=RemoteOptions(storage_options=options, timeout_seconds=600))
 print("opened", flush=True)
 input()

@@ -35,17 +35,6 @@ def test_requests_hold_their_spans(samples, data):
     assert needs == sorted(needs), "in the order in which samples need them"
 
 
-def test_neighbors_share_a_request():
-    places = [(0, 0, 100), (0, 100 + _GAP_BYTES, 50), (0, 151 + 2 * _GAP_BYTES, 9), (1, 0, 10), (0, 0, 100)]
-    requests, request_of = _coalesce(np.array(places)[:, None], 1 << 20)
-    assert request_of[:, 0].tolist() == [0, 0, 1, 2, 0]
-    assert requests.tolist() == [
-        [0, 0, 150 + _GAP_BYTES, 3],
-        [0, 151 + 2 * _GAP_BYTES, 160 + 2 * _GAP_BYTES, 1],
-        [1, 0, 10, 1],
-    ]
-
-
 class _Zeros:
     connections = 1
 

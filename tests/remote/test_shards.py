@@ -278,18 +278,18 @@ def test_arrived_samples_are_read_natively(s3, tmp_path):
     try:
         assert eventually(lambda: source.remote_counts()["requests"] > opened)
         s3.faults.seen.clear()
-        ranges = source.file_ranges(order[:4])
+        ranges = source.locate(order[:4])
         finish(work := read([None] * 4, ranges=ranges))
-        data, _, labels = work.finish()
-        assert [value is not None for value in data] == [True, True, False, True]
-        assert [(data[i].tobytes(), labels[i]) for i in (0, 1, 3)] == [local.read(i) for i in (3, 3, 19)]
-        assert (source.file_ranges(order[:2]).table[..., 0] == -1).all(), "each occurrence is given once"
+        is_read, labels = work.finish()
+        assert is_read.tolist() == [True, True, False, True]
+        assert [(work.read(i).tobytes(), labels[i]) for i in (0, 1, 3)] == [local.read(i) for i in (3, 3, 19)]
+        assert (source.locate(order[:2]).table[..., 0] == -1).all(), "each occurrence is given once"
         with pytest.raises(DecodeError, match="no field 'cls'"):
             source.read(7)
         assert source.read(0) == local.read(0) and not s3.faults.seen, "no further request"
     finally:
         ahead.close()
-    assert (source.file_ranges(order).table[..., 0] == -1).all()
+    assert (source.locate(order).table[..., 0] == -1).all()
 
 
 def test_stats_count_requests(s3, shards, uploaded):
@@ -345,13 +345,3 @@ def test_the_cache_never_mixes_versions(s3, shards, uploaded, tmp_path):
     with pytest.raises(OSError, match="has changed since its index was made"):
         source.read(PER_SHARD)
     assert remote(s3, uploaded, cache_dir=tmp_path / "blocks").read(0) == TarShards(shards).read(PER_SHARD)
-
-
-def test_obstore_needs_no_library_of_fsspec(s3, shards, uploaded, monkeypatch):
-    def import_library(protocol: str) -> None:
-        raise ImportError(f"Install the library of {protocol}")
-
-    monkeypatch.setattr("fsspec.get_filesystem_class", import_library)
-    assert remote(s3, uploaded).read(0) == TarShards(shards).read(0)
-    with pytest.raises(LoaderError, match="Install the library of s3"):
-        remote(s3, uploaded, storage_options={**s3.options, "use_ssl": False})

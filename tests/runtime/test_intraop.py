@@ -15,11 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import Loader, devices
+from cuaug import Loader
 from cuaug import transforms as T
 from cuaug._runtime import cpus
 from cuaug.devices import CpuExecutor
-from cuaug.images import interop
 from cuaug.plan import Layout, Type
 from tests.support import run_plans
 from tests.support.loader.further_pictures import Bytes, png
@@ -47,26 +46,6 @@ def test_a_stack_gives_the_bits_of_its_images(data, dtype, count, several, views
     for row, image in zip(got, expected, strict=True):
         np.testing.assert_array_equal(row[:size], image.reshape(-1).view(np.uint8))
         assert (row[size:] == 0xA5).all()
-
-
-@pytest.mark.parametrize(
-    "chain",
-    [
-        [T.RandomResizedCrop(32), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.Normalize((0.5,) * 3, (0.2,) * 3)],
-        [T.RandAugment(), T.RandomEqualize(), T.GaussianNoise()],
-        [T.FiveCrop(20), T.MedianBlur(5)],
-        [T.MixUp(), T.ElasticTransform()],
-    ],
-    ids=["colors", "policies", "views", "stages"],
-)
-def test_batches_are_the_same_with_any_number_of_threads(chain, monkeypatch):
-    batch = torch.randint(0, 256, (9, 3, 40, 60), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    results = []
-    for several in (1, 2, 5):
-        for module in (devices, interop):
-            monkeypatch.setattr(module, "threads_for", lambda size, several=several: several)
-        results.append(T.Compose(chain, generator=torch.Generator().manual_seed(1))(batch))
-    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
 @pytest.fixture(params=[1, 3])

@@ -8,11 +8,11 @@ from cuaug._runtime.native import _KEEPS_GIL, library
 
 KEEPS_GIL = 4  # FUNCFLAG_PYTHONAPI of CPython's ctypes
 
-# Each waits, takes a lock, or may take long.
+# Each waits, takes a lock that is held for long, or may take long.
 RELEASES_GIL = (
     *("capture_begin", "codec_new", "convert_yuv", "copy_rows", "crop_jpeg", "decode_region", "decoder_new"),
     *("device_batch_add", "device_batch_keep", "file_memory_release", "free_chunk", "jpeg_headers", "jpeg_index_stats"),
-    *("pool_activity", "pool_add", "pool_delete", "pool_next", "pool_stop", "run", "run_samples", "run_stack"),
+    *("pool_activity", "pool_delete", "pool_next", "pool_stop", "run", "run_samples", "run_stack"),
 )
 
 

@@ -63,21 +63,6 @@ def test_sizes_of_batches(count, batch_size, last_batch, world_size):
         assert all(rank_slice.valid.all() for slices in steps for rank_slice in slices)
 
 
-@given(counts, batch_sizes, st.sampled_from(LAST_BATCH), world_sizes, st.integers(0, 60))
-def test_interleaved_ranks_share_the_same_steps(count, batch_size, last_batch, world_size, start):
-    """Each step has the samples that it has in slices, but neighbors are on neighboring ranks."""
-    steps = all_steps(count, batch_size, last_batch, world_size, start)
-    for sliced, interleaved in zip(
-        steps, all_steps(count, batch_size, last_batch, world_size, start, True), strict=True
-    ):
-        together = [np.concatenate([s.positions[s.valid] for s in slices]) for slices in (sliced, interleaved)]
-        np.testing.assert_array_equal(together[0], np.sort(together[1]))
-        assert [(s.kept, s.end) for s in sliced] == [(s.kept, s.end) for s in interleaved] or last_batch == "partial"
-        assert sorted(s.kept for s in sliced) == sorted(s.kept for s in interleaved)
-        for s in interleaved:
-            assert (np.diff(s.positions[s.valid]) == world_size).all()
-
-
 @given(counts, batch_sizes, world_sizes)
 def test_padding_repeats_the_start_of_the_order(count, batch_size, world_size):
     steps = all_steps(count, batch_size, "pad", world_size)
@@ -85,19 +70,6 @@ def test_padding_repeats_the_start_of_the_order(count, batch_size, world_size):
     np.testing.assert_array_equal(flat, np.arange(len(flat)) % count)
     valid = np.concatenate([rank_slice.valid for slices in steps for rank_slice in slices])
     np.testing.assert_array_equal(valid, np.arange(len(flat)) < count)
-
-
-@given(counts, batch_sizes, st.sampled_from(["partial", "pad"]), world_sizes, batch_sizes, world_sizes, st.data())
-def test_resuming_with_other_ranks_and_batch_sizes(count, batch, last, world, batch_after, world_after, data):
-    before = all_steps(count, batch, last, world)
-    stop = data.draw(st.integers(0, len(before)))
-    start = before[stop - 1][0].end if stop else 0
-    after = all_steps(count, batch_after, last, world_after, start)
-    seen = [p for slices in before[:stop] + after for s in slices for p in s.positions[s.valid].tolist()]
-    assert sorted(seen) == list(range(count))
-    if (batch, world) == (batch_after, world_after):
-        for a, b in zip(before[stop:], after, strict=True):
-            assert [s.positions[s.valid].tolist() for s in a] == [s.positions[s.valid].tolist() for s in b]
 
 
 def test_a_missing_step_is_an_index_error():

@@ -21,9 +21,9 @@ from tests.support.codec.originals import ORIGINALS
 from tests.support.jpeg_writer import every_kind
 
 MAX_PIXELS = 1 << 16
-_PLAN = ["images", "blocks", "tiles", "sets", "scans", "images_at", "blocks_at", "tiles_at", "definitions_at"]
-_PLAN += ["scans_at", "statuses_at", "upload_bytes", "sample_bytes", "target_bytes", "lookup_bytes", "scan_bytes"]
-_PLAN += ["segment_bytes"]
+_FIELDS = ["images", "blocks", "tiles", "sets", "scans", "images_at", "blocks_at", "tiles_at", "definitions_at"]
+_FIELDS += ["scans_at", "statuses_at", "upload_bytes", "sample_bytes", "target_bytes", "lookup_bytes", "scan_bytes"]
+_FIELDS += ["segment_bytes"]
 
 
 def declare(path: str) -> Any:
@@ -37,7 +37,7 @@ def declare(path: str) -> Any:
         ("device_batch_new", pointer, [pointer, i64, i64, i32, i32, i32]),
         ("device_batch_delete", None, [pointer]),
         ("device_batch_add", None, [pointer, pointer, pointer, i64, pointer, pointer]),
-        ("device_batch_plan", i32, [pointer, pointer]),
+        ("device_batch_prepare", i32, [pointer, pointer]),
         ("device_batch_finish", None, [pointer] * 3),
         ("device_batch_keep", None, [pointer] * 4),
         ("build_lookups", None, [pointer, i64, pointer]),
@@ -83,11 +83,11 @@ def decode(library: Any, rng: random.Random, files: list[bytes], index: int) -> 
     batch = library.cuaug_device_batch_new(memory, capacity, count, *(rng.randrange(2) for _ in range(3)))
     added = (ctypes.c_uint8 * count)()
     library.cuaug_device_batch_add(batch, (ctypes.c_int64 * count)(*range(count)), table, count, index, added)
-    plan, found = (ctypes.c_int64 * len(_PLAN))(), Counter(refused=count - sum(added))
-    if library.cuaug_device_batch_plan(batch, plan):
+    launch, found = (ctypes.c_int64 * len(_FIELDS))(), Counter(refused=count - sum(added))
+    if library.cuaug_device_batch_prepare(batch, launch):
         found["batches too large"] += 1
     else:
-        found["damaged"] += launch(library, batch, dict(zip(_PLAN, plan, strict=True)), memory, count, index)
+        found["damaged"] += run_launch(library, batch, dict(zip(_FIELDS, launch, strict=True)), memory, count, index)
         found["added"] += sum(added)
     library.cuaug_device_batch_delete(batch)
     for address in (*held, memory):
@@ -95,17 +95,17 @@ def decode(library: Any, rng: random.Random, files: list[bytes], index: int) -> 
     return found
 
 
-def launch(library: Any, batch: int, plan: dict[str, int], memory: int, count: int, index: int) -> int:
-    """Decodes a planned batch, and keeps the entry points that it finds; the number of damaged files."""
-    device = [LIBC.malloc(plan[f"{name}_bytes"]) for name in ("sample", "target", "lookup", "scan")]
+def run_launch(library: Any, batch: int, launch: dict[str, int], memory: int, count: int, index: int) -> int:
+    """Decodes a prepared batch, and keeps the entry points that it finds; the number of damaged files."""
+    device = [LIBC.malloc(launch[f"{name}_bytes"]) for name in ("sample", "target", "lookup", "scan")]
     targets = (ctypes.c_uint64 * count)()
     library.cuaug_device_batch_finish(batch, (ctypes.c_uint64 * 5)(memory, *device), targets)
-    images = memory + plan["images_at"]
-    library.cuaug_build_lookups(memory + plan["definitions_at"], plan["sets"], device[2])
-    library.cuaug_scan_jpegs(memory + plan["scans_at"], plan["scans"], (ctypes.c_int32 * count)())
-    library.cuaug_decode_jpegs(images, memory + plan["blocks_at"], plan["blocks"])
-    library.cuaug_color_jpegs(images, memory + plan["tiles_at"], plan["tiles"])
-    statuses = (ctypes.c_int32 * count).from_address(memory + plan["statuses_at"])
+    images = memory + launch["images_at"]
+    library.cuaug_build_lookups(memory + launch["definitions_at"], launch["sets"], device[2])
+    library.cuaug_scan_jpegs(memory + launch["scans_at"], launch["scans"], (ctypes.c_int32 * count)())
+    library.cuaug_decode_jpegs(images, memory + launch["blocks_at"], launch["blocks"])
+    library.cuaug_color_jpegs(images, memory + launch["tiles_at"], launch["tiles"])
+    statuses = (ctypes.c_int32 * count).from_address(memory + launch["statuses_at"])
     damaged = sum(statuses)
     library.cuaug_device_batch_keep(batch, device[3], statuses, index)
     for address in device:

@@ -66,14 +66,14 @@ def main(rounds: int) -> None:
             else:
                 assert sorted(ended.get(timeout=60) for _ in range(8)) == sorted([*range(4)] * 2)
                 for cancelled, reads, runs in batches:
-                    data, headers, labels = reads.finish()
+                    is_read, labels = reads.finish()
                     if cancelled[0]:
                         dropped += 1
                         continue
                     whole += 1
                     assert all(labels.values()) and len(labels) in (0, SAMPLES)
-                    assert all(bytes(value) == JPEG + bytes(i) for i, value in enumerate(data))
-                    assert (headers[:, 3] == 1).all() and (runs.statuses == 3).all()
+                    assert is_read.all() and all(bytes(reads.read(i)) == JPEG + bytes(i) for i in range(SAMPLES))
+                    assert (reads.files["origin"]["header"]["orientation"] == 1).all() and (runs.statuses == 3).all()
                     assert all((output == PHOTO[3:33, 5:45]).all() for output in runs.outputs)
                 pool.close()
     print("batches", whole, "dropped", dropped)

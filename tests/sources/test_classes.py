@@ -158,6 +158,30 @@ def test_another_split_takes_the_same_classes(tmp_path):
         Files(PATHS, NAMES, "pug")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+def test_a_class_with_another_number_than_before_is_warned_of(make, tmp_path, caplog):
+    for labels in (NAMES, ["a", "b", "b"], NAMES, ["akita", "zorilla"] * 2):
+        Files([str(i) for i in range(len(labels))], labels)
+    assert not caplog.records
+    Files(PATHS, ["akita", "collie", "pug", "pug", "akita"])
+    for _ in range(2):
+        make(NAMES, tmp_path)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "the class 'pug' has label 1, but 2 in the source before, which has other classes: give one of them the names "
+        "of all, such as classes=train.classes"
+    )
+
+
+def test_columns_of_classes_with_other_numbers_are_warned_of(tmp_path, caplog):
+    table = write_table(tmp_path, NAMES)
+    open_source(frame(path=PATHS, label=["akita", "collie", "pug", "pug", "akita"]).astype({"label": "category"}))
+    Csv(table, label=["label"], class_column="label")
+    open_source(frame(path=PATHS, label=["a", "pug", "pug", "z", "z"]).astype({"label": "category"}))
+    Csv(table, label=["label"], class_column="label", classes=["akita", "collie", "pug"])
+    assert [record.getMessage()[:29] for record in caplog.records] == ["the class 'pug' has label 1, "]
+
+
 def test_other_labels_are_left_alone():
     for labels in ([3, 1, 2, 0, 4], [1.5] * 5, [["a", "b"]] * 5, [{"a": "b"}] * 5, ["a", 1, "a", 1, "a"]):
         source = Files(PATHS, labels)

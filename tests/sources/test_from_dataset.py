@@ -48,29 +48,28 @@ def read_first(item, **options):
 
 
 @pytest.mark.parametrize(
-    ("image", "options"),
+    "image",
     [
-        (encoded(), {}),
-        (bytearray(encoded()), {}),
-        (memoryview(encoded()), {}),
-        (np.frombuffer(encoded(), np.uint8), {}),
-        (torch.frombuffer(bytearray(encoded()), dtype=torch.uint8), {}),
-        (PIXELS, {}),
-        (np.ascontiguousarray(PIXELS[::-1])[::-1], {}),
-        (torch.from_numpy(PIXELS).permute(2, 0, 1), {}),
-        (torch.from_numpy(PIXELS.transpose(2, 0, 1).copy()), {}),
-        (torch.from_numpy(PIXELS), {"tensor_layout": "HWC"}),
-        (Image.fromarray(PIXELS), {}),
-        (Image.open(io.BytesIO(encoded())), {}),
-        (Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA"), {}),
+        encoded(),
+        bytearray(encoded()),
+        memoryview(encoded()),
+        np.frombuffer(encoded(), np.uint8),
+        torch.frombuffer(bytearray(encoded()), dtype=torch.uint8),
+        PIXELS,
+        np.ascontiguousarray(PIXELS[::-1])[::-1],
+        torch.from_numpy(PIXELS).permute(2, 0, 1),
+        torch.from_numpy(PIXELS.transpose(2, 0, 1).copy()),
+        Image.fromarray(PIXELS),
+        Image.open(io.BytesIO(encoded())),
+        Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA"),
     ],
     ids=[
         *("bytes", "bytearray", "memoryview", "encoded array", "encoded tensor", "array", "reversed array"),
-        *("CHW view", "CHW", "HWC", "PIL", "PIL file", "RGBA"),
+        *("CHW view", "CHW", "PIL", "PIL file", "RGBA"),
     ],
 )
-def test_kinds_of_images(image, options):
-    with Loader(FromDataset(Items((image, 3)), **options)) as loader:
+def test_kinds_of_images(image):
+    with Loader(FromDataset(Items((image, 3)))) as loader:
         ((images, labels),) = loader
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
     assert labels.tolist() == [3]
@@ -119,7 +118,7 @@ def test_gray(image):
         (PIXELS / 255, r"ndarray of shape \(6, 9, 3\) and type float64", "remove ToTensor"),
         (PIXELS.transpose(2, 0, 1), r"ndarray of shape \(3, 6, 9\) and type uint8", r"image.transpose\(1, 2, 0\)$"),
         (np.dstack([PIXELS, PIXELS]), r"ndarray of shape \(6, 9, 6\)", ""),
-        (torch.from_numpy(PIXELS), r"Tensor of shape \(6, 9, 3\) and type torch.uint8", 'tensor_layout="HWC"'),
+        (torch.from_numpy(PIXELS), r"Tensor of shape \(6, 9, 3\) and type torch.uint8", r"image.permute\(2, 0, 1\)$"),
         (torch.from_numpy(PIXELS).long(), r"Tensor of shape \(6, 9, 3\) and type torch.int64", ""),
         (torch.zeros(6, 9, 4, dtype=torch.uint8), r"Tensor of shape \(6, 9, 4\)", ""),
         (PIXELS[None], r"ndarray of shape \(1, 6, 9, 3\)", ""),
@@ -136,18 +135,11 @@ def test_invalid_images_are_refused(image, description, hint):
     with pytest.raises(LoaderError, match=rf"item 0 of Items has the image {description}.*{hint}") as caught:
         read_first((image, 0))
     message = str(caught.value)
-    assert [text in message for text in ("ToTensor", "tensor_layout", "transpose")] == [
-        text in hint for text in ("ToTensor", "tensor_layout", "transpose")
+    assert [text in message for text in ("ToTensor", "permute", "transpose")] == [
+        text in hint for text in ("ToTensor", "permute", "transpose")
     ]
     with Loader(Items((image, 0)), on_error="skip") as loader, pytest.raises(LoaderError):
         next(iter(loader))
-
-
-def test_a_tensor_of_another_layout_than_tensor_layout():
-    with pytest.raises(
-        LoaderError, match=r'Tensor of shape \(3, 6, 9\) .*: FromDataset\(\.\.\., tensor_layout="CHW"\)$'
-    ):
-        read_first((torch.from_numpy(PIXELS).permute(2, 0, 1), 0), tensor_layout="HWC")
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
@@ -160,14 +152,6 @@ def test_labels():
     assert read_first((b"i", (1, 2))) == (b"i", (1, 2))
     source = FromDataset(Items(b"a", b"b"))
     assert source.read(1) == (b"b", 1)
-
-
-def test_further_fields_in_a_batch():
-    items = [(png(i), i, f"name {i}", {"box": [i, i + 1]}) for i in range(3)]
-    with Loader(Items(*items), batch_size=3) as loader:
-        ((images, (numbers, names, boxes)),) = loader
-    assert numbers_of(images) == numbers.tolist() == [0, 1, 2]
-    assert names == ["name 0", "name 1", "name 2"] and boxes["box"].tolist() == [[0, 1], [1, 2], [2, 3]]
 
 
 def test_dicts():
@@ -196,22 +180,6 @@ def test_torch_subsets_concatenations_and_tensor_datasets(tmp_path):
     assert numbers_of(images) == labels.tolist() == list(range(12))
 
 
-def test_anything_with_len_and_items():
-    class Plain:
-        classes = ("ant", "bee")
-
-        def __len__(self):
-            return 2
-
-        def __getitem__(self, index):
-            return png(index), index
-
-    with Loader(Plain(), batch_size=2) as loader:
-        ((images, _),) = loader
-    assert numbers_of(images) == [0, 1] and loader.classes == ["ant", "bee"]
-    assert loader.source.path(1) == "Plain[1]"
-
-
 def test_invalid_datasets_are_refused():
     class Stream(IterableDataset):
         def __iter__(self):
@@ -227,8 +195,6 @@ def test_invalid_datasets_are_refused():
         FromDataset(Sized())
     with pytest.raises(LoaderError, match="dataset is empty: Items"):
         FromDataset(Items())
-    with pytest.raises(LoaderError, match="tensor_layout must be 'CHW' or 'HWC', not 'NCHW'"):
-        FromDataset(Items(b""), tensor_layout="NCHW")
 
 
 def test_errors_of_the_dataset(tmp_path):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import DecodeError, EncodedCache, Loader, LoaderError
+from cuaug import DecodedCache, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.errors import ArgumentError
 from cuaug.sources import FromIterable, open_source
@@ -133,12 +133,6 @@ def test_items_wait_only_while_batches_are_under_way():
         assert dataset.taken <= 4 * 6
 
 
-def test_items_of_other_ranks_and_before_the_position_are_discarded():
-    source = FromIterable(Numbers(400), 400)
-    source.start_stream(0, 0, np.arange(300, 400, 4))
-    assert source.read(396)[1] == 396 and len(source._stream._waiting) == 24
-
-
 # --- length and errors -----------------------------------------------------------------------------------------------
 
 
@@ -237,7 +231,7 @@ def test_it_pickles_without_its_stream():
         ({"shuffle": True}, r"shuffle and sampler: needs samples by index, .* use FromIterable\(..., shuffle_buffer"),
         ({"sampler": [1, 0]}, "shuffle and sampler"),
         ({"last_batch": "pad"}, "last_batch='pad'.*use 'drop' or 'partial'"),
-        ({"cache": EncodedCache()}, "cache: needs"),
+        ({"cache": DecodedCache()}, "cache: needs"),
         ({"on_error": "replace"}, "on_error='replace'"),
         ({"transforms": [T.MixUp(num_classes=10)]}, "transforms that mix samples"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Hdf5
-from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.loader.further_pictures import png
 from tests.support.sources.writers import samples, write_hdf5
 
 
@@ -25,14 +25,6 @@ def pixels(n: int = 4, h: int = 6, w: int = 5, c: int = 3) -> np.ndarray:
 
 
 # --- images ----------------------------------------------------------------------------------------------------------
-
-
-def test_encoded_images(path):
-    write_hdf5(path.parent, samples())
-    source = Hdf5(path)
-    data, label = source.read(3)
-    assert (data, type(data)) == (samples()[3].data, bytes) and label == samples()[3].label
-    assert source.path(3) == f"{path}/images[3]" and len(source) == 12
 
 
 def test_encoded_images_as_opaque_bytes_in_a_group(path):
@@ -169,30 +161,6 @@ def test_other_files_are_refused(path):
         write_hdf5(path.parent, samples())
 
 
-@pytest.mark.parametrize("missing", ["images", "labels"])
-def test_a_view_of_a_missing_file_is_refused(path, missing, monkeypatch):
-    """HDF5 would read black images and labels of 0."""
-    columns = {"images": pixels(), "labels": np.arange(4)}
-    with h5py.File(path, "w") as file:
-        for name, values in columns.items():
-            with h5py.File(path.parent / f"{name}.h5", "w") as source:
-                source["part"] = values
-            view = h5py.VirtualLayout(values.shape, values.dtype)
-            view[:] = h5py.VirtualSource(f"{name}.h5", "part", values.shape)
-            file.create_virtual_dataset(name, view)
-        own = h5py.VirtualLayout((4,), np.int64)
-        own[:] = h5py.VirtualSource(".", "labels", (4,))
-        file.create_virtual_dataset("own", own)
-    np.testing.assert_array_equal(Hdf5(path, labels="own").read(2)[0], pixels()[2])
-    monkeypatch.chdir(path.parent)
-    assert Hdf5("data.h5").read(3)[1] == 3
-    os.remove(f"{missing}.h5")
-    with pytest.raises(
-        LoaderError, match=rf"'{missing}' in 'data.h5' is a view of '{missing}.h5', which does not exist"
-    ):
-        Hdf5("data.h5")
-
-
 def test_a_damaged_chunk_of_labels_damages_its_samples(path):
     with h5py.File(path, "w") as file:
         file["images"] = np.zeros((6, 4, 5, 3), dtype=np.uint8)
@@ -223,10 +191,3 @@ def test_a_damaged_chunk_of_images_damages_its_samples(path):
     assert labels.tolist() == [0, 1, 3, 4, 5]
     with Loader(source, batch_size=6) as loader, pytest.raises(DecodeError, match=r"data.h5/images\[2\]' \(sample 2\)"):
         next(iter(loader))
-
-
-def test_in_a_loader(path):
-    write_hdf5(path.parent, samples())
-    with Loader(Hdf5(path), batch_size=12) as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == list(range(12)) and labels.tolist() == [sample.label for sample in samples()]

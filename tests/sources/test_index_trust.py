@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import os
 import random
-import tarfile
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import Loader
 from cuaug._runtime import disk
-from cuaug.sources import TarShards, TFRecord
+from cuaug.sources import TarShards
 from cuaug.sources.shards import shard_index as indexing
-from cuaug.sources.shards import tar, tfrecord
+from cuaug.sources.shards import tar
 from tests.fuzz import fuzz_index
 from tests.support.foreign_files import chown_to_nobody
-from tests.support.loader.further_pictures import numbers_of, png
-from tests.support.sources.writers import example, frame, write_tar
+from tests.support.sources.writers import write_tar
 
 SUFFIX = indexing.SUFFIX
 COUNT = 4
@@ -193,48 +188,11 @@ def test_an_index_with_numbers_out_of_bounds_is_made_again(shard, edit, caplog):
     assert samples(shard) == EXPECTED and not caplog.records, "the new index is kept"
 
 
-@pytest.mark.parametrize("name", list(tar._FORMAT.dtypes))
-def test_an_index_with_wrong_array_lengths_is_made_again(shard, name, caplog):
-    index = load(shard)
-    Path(f"{shard}{SUFFIX}").write_bytes(pack(index, **{name: index.arrays[name][:-1]}))
-    assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "notes",
-    [
-        {},
-        {"fields": "jpg", "digest": ""},
-        {"fields": ["jpg", "jpg"], "digest": ""},
-        {"fields": ["jpg", 3], "digest": ""},
-    ]
-    + [{"fields": ["jpg", "cls"], "digest": value} for value in (None, 3, [])],
-)
-def test_an_index_with_wrong_notes_is_made_again(shard, notes, caplog):
-    index = load(shard)
-    Path(f"{shard}{SUFFIX}").write_bytes(indexing._pack(tar._FORMAT, index.__class__(index.stamp, notes, index.arrays)))
-    assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
-
-
 @pytest.mark.parametrize("head", [b"[" * 100_000, b"null", b"[]", b"{}", b"\xff", b'{"kind": ["tar", 3], "stamp": 3}'])
 def test_an_index_with_other_json_is_made_again(shard, head, caplog):
     rest = head + b"\n"
     Path(f"{shard}{SUFFIX}").write_bytes(b"%08x\n" % zlib.crc32(rest) + rest)
     assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
-
-
-@pytest.mark.parametrize("span", [(0, 1), (12, "one byte too many"), (1 << 40, 1), (12, -1), (12, BIG), (BIG, BIG)])
-def test_a_tfrecord_index_with_spans_out_of_bounds_is_made_again(tmp_path, span, caplog):
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(frame(example({"image/encoded": b"x", "image/class/label": 4})))
-    index_format = tfrecord._FORMAT
-    with open(path, "rb") as file:
-        index = indexing.Index(indexing.Stamp.of(file.fileno()), *index_format.scan(str(path), file))
-    if span[1] == "one byte too many":
-        span = (12, path.stat().st_size - 12 - 4 + 1)
-    spans = {name: np.array([value]) for name, value in zip(("offset", "size"), span, strict=True)}
-    Path(f"{path}{SUFFIX}").write_bytes(indexing._pack(index_format, indexing.Index(index.stamp, index.notes, spans)))
-    assert TFRecord(path).read(0) == (b"x", 4) and "is damaged and is made again" in caplog.text
 
 
 @given(seed=st.integers(0, 2**64))
@@ -267,37 +225,3 @@ def test_moved_members_in_a_shard_with_an_equal_stamp_are_noticed(tmp_path):
     os.utime(path)
     again = TarShards(path, label=None)
     assert [again.read(i)[0] for i in (1, 2, 3)] == [b"2", b"1", b"0"]
-
-
-def test_a_loader_skips_moved_members(tmp_path):
-    path = tmp_path / "a.tar"
-
-    def write(order: list[int]) -> None:
-        members = [("first.png", png(9) + bytes(20_480))] + [(f"{i}.png", png(i)) for i in order]
-        write_tar(path, [*members, ("last.png", png(9) + bytes(40_960))])
-        os.utime(path, ns=(10**18, 10**18))
-
-    write([0, 1, 2])
-    errors = []
-    with Loader(TarShards(path, label=None), batch_size=5, on_error="skip", error_callback=errors.append) as loader:
-        assert [numbers_of(images) for images, _ in loader] == [[9, 0, 1, 2, 9]]
-        write([2, 1, 0])
-        assert [numbers_of(images) for images, _ in loader] == [[9, 1, 9]]
-    assert len(errors) == 2 and all("has changed since its index was made" in error.cause for error in errors)
-
-
-@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_hard_links_and_long_names(tmp_path, form):
-    """A hard link's data follow another member's header; long names have their own headers."""
-    path = tmp_path / "a.tar"
-    with tarfile.open(path, "w", format=form) as archive:
-        for name in ("0.jpg", "n" * 300 + ".jpg", "grün.JPG"):
-            info = tarfile.TarInfo(name)
-            info.size = len(name)
-            archive.addfile(info, io.BytesIO(b"x" * len(name)))
-            link = tarfile.TarInfo(f"link-to-{name}")
-            link.type, link.linkname = tarfile.LNKTYPE, name
-            archive.addfile(link)
-    for _ in range(2):
-        source = TarShards(path, label=None)
-        assert [len(source.read(i)[0]) for i in range(6)] == [5, 5, 304, 304, 8, 8]

@@ -45,7 +45,7 @@ def test_pairs_by_name(tmp_path):
     assert repr(source) == f"Pairs(4 samples, the first {source.path(0)!r})"
 
 
-@pytest.mark.parametrize("cache", [None, "encoded", "decoded"])
+@pytest.mark.parametrize("cache", [None, "decoded"])
 def test_in_a_loader(tmp_path, cache):
     source = pairs(tmp_path)
     with Loader(source, [T.RandomCrop(8)], batch_size=2, shuffle=True, device="cpu", cache=cache) as loader:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug import ArgumentError, DecodeError, Loader, LoaderError, sources
+from cuaug import ArgumentError, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.sources import PascalVoc
 
@@ -112,12 +112,6 @@ def test_two_folders_of_any_name(tmp_path):
     assert len(PascalVoc("/", None, images=folder / "pictures", annotations=folder / "pictures")) == 1
 
 
-def test_a_loader_opens_the_folder(tmp_path):
-    source = sources.open_source(write(tmp_path, {"a": CAT, "b": CAT}, train="b"))
-    assert isinstance(source, PascalVoc) and len(source) == 1
-    assert repr(source) == f"PascalVoc(1 sample in 1 classes, the first {str(tmp_path / 'JPEGImages' / 'b.jpg')!r})"
-
-
 # --- malformed files -------------------------------------------------------------------------------------------------
 
 LAUGHS = """<!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
@@ -135,14 +129,22 @@ LAUGHS = """<!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a
         ('<?xml version="1.0" encoding="nonsense"?><annotation/>', "is no XML that is read here"),
         ("<html/>", "its element is 'html', not 'annotation'"),
         ("<annotation><object/></annotation>", "an object has no name"),
-        ("<annotation><object><name>cat</name></object></annotation>", "'cat' has no bndbox of numbers xmin"),
-        (f"<annotation>{thing('cat', 'nan', 1, 2, 2)}</annotation>", "'cat' has no bndbox of numbers"),
-        (f"<annotation>{thing('cat', 1, 1, 1e300, 2)}</annotation>", "'cat' has no bndbox of numbers"),
-        (f"<annotation>{thing('cat', 'x', 1, 2, 2)}</annotation>", "could not convert string to float"),
+        ("<annotation><object><name>cat</name></object></annotation>", "'cat': bndbox/xmin must be a number .*not ''"),
+        (f"<annotation>{thing('cat', 'nan', 1, 2, 2)}</annotation>", "'cat': bndbox/xmin must be a number .*not 'nan'"),
+        (
+            f"<annotation>{thing('cat', 1, 1, 1e300, 2)}</annotation>",
+            "bndbox/xmax must be a number below 2.31, not '1e",
+        ),
+        (f"<annotation>{thing('cat', 1, 'x', 2, 2)}</annotation>", "bndbox/ymin must be a number below 2.31, not 'x'"),
         (f"<annotation>{thing('cat', 0, 1, 2, 2)}</annotation>", "counts pixels from 1: use one_based=False"),
         (f"<annotation>{thing('cat', 3, 1, 2, 2)}</annotation>", "ends before it begins"),
-        (f"<annotation>{PERSON.replace('>1<', '>yes<', 2)}</annotation>", "difficult must be 0 or 1, not 'yes'"),
+        (f"<annotation>{PERSON.replace('>1<', '>yes<', 2)}</annotation>", "'person': difficult must be .*not 'yes'"),
+        (f"<annotation>{PERSON.replace('>1<', '>2<', 2)}</annotation>", "'person': difficult must be 0 or 1, not 2"),
         ("<annotation><size><width>-5</width><height>5</height></size></annotation>", "its size is 5 x -5 pixels"),
+        ("<annotation><size><width>5</width><height>.5</height></size></annotation>", "size/width must be whole"),
+        ("<annotation><size><width>5</width><height>x</height></size></annotation>", "size/height must be a .*not 'x'"),
+        ("<annotation>" + "<a/>" * 1_000_001, "has more than 1,000,000 XML tags and attributes"),
+        ("<annotation " + "a=''" * 1_000_001, "has more than 1,000,000 XML tags and attributes"),
         (f"<annotation>{thing('zebra', 1, 1, 2, 2)}</annotation>", "the class 'zebra' is not in classes"),
     ],
 )
@@ -165,7 +167,7 @@ def test_deeply_nested_xml(tmp_path):
 
 def test_what_is_missing_is_named(tmp_path):
     folder = write(tmp_path, {"a": CAT}, train="a\nmissing\n", empty="\n")
-    with pytest.raises(LoaderError, match=r"JPEGImages' has no image of 1 names, the first 'missing'"):
+    with pytest.raises(LoaderError, match=r"JPEGImages' has no image of 1 names, the first 'missing': remove these li"):
         PascalVoc(folder)
     with pytest.raises(LoaderError, match=r"split: there is no '.*Main/val.txt': give another split, or split=None"):
         PascalVoc(folder, "val")
@@ -173,12 +175,92 @@ def test_what_is_missing_is_named(tmp_path):
         PascalVoc(folder, "empty")
     with pytest.raises(LoaderError, match="cannot list"):
         PascalVoc(folder, None, images="pictures")
-    Image.new("RGB", (W, H)).save(folder / "JPEGImages" / "b.jpg")
-    with pytest.raises(LoaderError, match=r"Annotations' has no XML file of 1 names, the first 'b'"):
+    (folder / "Annotations" / "a.xml").rename(folder / "Annotations" / "b.xml")
+    with pytest.raises(LoaderError, match=r"has no image of 1 names, the first 'b': remove these XML files"):
         PascalVoc(folder, None)
+    with pytest.raises(LoaderError, match=r"Annotations' has no XML file of the 1 images, such as a.xml"):
+        PascalVoc(write(folder, {}, train="a"))
     Image.new("RGB", (W, H)).save(folder / "JPEGImages" / "a.png")
     with pytest.raises(LoaderError, match="have the same name"):
         PascalVoc(folder, None)
     for classes in ("cat", [], [1], ["cat", "cat"], 3):
         with pytest.raises(ArgumentError, match="classes must be different class names"):
             PascalVoc(write(tmp_path / "other", {"a": CAT}), None, classes=classes)
+
+
+def test_images_without_an_xml_file_have_no_objects_and_are_counted(tmp_path, caplog):
+    folder = write(tmp_path, {"a": CAT, "b": "", "c": CAT}, train="a\nb\nc\n")
+    (folder / "Annotations" / "b.xml").unlink()
+    for split in ("train", None):
+        source = PascalVoc(folder, split)
+        assert [len(source.read(i)[1]["boxes"]) for i in range(3)] == [1, 0, 1]
+        assert source.picture_size(1) == (0, 0) and len(source.fingerprint()) > 10
+        (record,) = caplog.records
+        assert "1 of 3 images have no XML file, so they have no objects, the first" in record.getMessage()
+        assert "b.jpg" in record.getMessage()
+        caplog.clear()
+
+
+def test_the_split_of_one_class_is_refused_with_a_remedy(tmp_path):
+    folder = write(tmp_path, {"a": CAT, "b 1": CAT}, cat_train="a -1\nb 1  1\n", train="a\nb 1\n")
+    with pytest.raises(
+        LoaderError, match="the first 'a -1': 'cat_train' says which images show one class; give a split"
+    ):
+        PascalVoc(folder, "cat_train")
+    assert len(PascalVoc(folder)) == 2
+
+
+@pytest.mark.parametrize("size", [(f"{W}.0", f"{H}.0"), (f" {W} ", f"{H}\n"), ("", ""), (" ", "0")])
+def test_numbers_may_have_a_point_and_spaces(tmp_path, size):
+    inner = f"<size><width>{size[0]}</width><height>{size[1]}</height></size>" + thing(
+        "cat", "11.0", " 3", "3e1", "12 "
+    )
+    source = PascalVoc(write(tmp_path, {"a": inner}), None)
+    assert source.label(0)["boxes"].tolist() == [[10, 2, 30, 12]]
+    assert source.picture_size(0) == ((H, W) if size[0].strip() else (0, 0))
+
+
+def test_an_unreadable_file_costs_its_image(tmp_path):
+    folder = write(tmp_path, {"a": CAT, "b": CAT})
+    (folder / "Annotations" / "a.xml").unlink()
+    (folder / "Annotations" / "a.xml").symlink_to("nowhere.xml")
+    source = PascalVoc(folder, None)
+    assert source.classes == ["cat"] and len(source.label(1)["boxes"]) == 1
+    with pytest.raises(OSError, match="No such file"):
+        source.read(0)
+
+
+def test_many_names_are_looked_up_once_each(tmp_path):
+    class Name(str):
+        looks = 0
+
+        def __hash__(self) -> int:
+            return super().__hash__()
+
+        def __eq__(self, other: object) -> bool:
+            Name.looks += 1
+            return str(self) == other
+
+    names = [f"n{i}" for i in range(300)]
+    folder = write(tmp_path, {"a": "".join(thing(name, 1, 1, 2, 2) for name in names)})
+    source = PascalVoc(folder, None, classes=list(map(Name, names)))
+    Name.looks = 0
+    assert source.label(0)["labels"].tolist() == list(range(300)) and Name.looks < 1000
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path):
+    folder = write(tmp_path, {"a": CAT})
+    with open(folder / "Annotations" / "a.xml", "wb") as file:
+        file.truncate(900_000_000)
+    with pytest.raises(DecodeError, match="the file has 900,000,000 bytes, above the limit"):
+        PascalVoc(folder, None, classes=["cat"]).label(0)
+
+
+def test_the_fingerprint_tells_settings_apart(tmp_path):
+    folder = write(tmp_path, {"a": CAT, "b": thing("cat", 1, 2, 40, 20)}, one="a")
+    settings: list[dict[str, Any]] = [{}, {"split": "one"}, {"classes": ["cat", "dog"]}, {"one_based": False}]
+    settings.append({"keep_difficult": False})
+    prints = [PascalVoc(folder, **{"split": None, **setting}).fingerprint() for setting in settings]
+    (folder / "Annotations" / "b.xml").write_text(f"<annotation>{thing('cat', 1, 3, 40, 20)}</annotation>")
+    prints.append(PascalVoc(folder, None).fingerprint())
+    assert len(set(prints)) == len(prints)

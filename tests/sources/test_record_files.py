@@ -76,24 +76,6 @@ def test_other_encodings_of_mds():
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_damage_is_an_error_of_a_sample_or_of_the_source(name, folder):
-    path, good = first_file(folder), first_file(folder).read_bytes()
-    rng, raised = np.random.default_rng(0), 0
-    for _ in range(200):
-        data = bytearray(good)
-        for at in rng.integers(0, 80, 2):
-            data[at] = rng.integers(256)
-        path.write_bytes(data)
-        source = CLASSES[name](folder)
-        for i in range(len(source)):
-            try:
-                source.read(i)
-            except DecodeError:
-                raised += 1
-        source.fingerprint()
-    assert raised > 100
-
-
 def test_a_damaged_record_damages_one_sample(name, folder):
     path = first_file(folder)
     data = bytearray(path.read_bytes())
@@ -104,6 +86,16 @@ def test_a_damaged_record_damages_one_sample(name, folder):
         CLASSES[name](folder).read(1)
     with Loader(CLASSES[name](folder), batch_size=12, on_error="skip") as loader:
         assert len(next(iter(loader)).labels) == 10
+
+
+def test_samples_that_litdata_stored_as_an_arrow_table(tmp_path):
+    """Their chunk has empty records, and then the table."""
+    write_litdata(tmp_path, samples())
+    path = first_file(tmp_path)
+    data, count = path.read_bytes(), LitData(tmp_path).shard_sizes[0]
+    path.write_bytes(data[:4] + (4 * (count + 2)).to_bytes(4, "little") * (count + 1) + data[4 * (count + 2) :])
+    with pytest.raises(DecodeError, match=r"the record is empty: litdata stores .* as Arrow tables .* return tuples"):
+        LitData(tmp_path).read(0)
 
 
 def test_a_wrong_size_of_a_field_damages_one_sample(name, folder):
@@ -159,8 +151,31 @@ def test_missing_fields_are_refused(name, folder):
 NESTED = '[1, {"type": "list", "context": "[]", "children_spec": [' * 900
 
 
-@pytest.mark.parametrize("spec", ["[" * 100_000, NESTED + '{"type": null}' + "]}" * 900 + "]"])
-def test_a_nested_data_spec_is_refused(tmp_path, spec):
+LEAF = '{"type": null}'
+KEYS = json.dumps(["a" * 2000, "label"])
+LONG = json.dumps([1, {"type": "dict", "context": KEYS, "children_spec": [json.loads(LEAF)] * 2}])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["[" * 100_000, NESTED + LEAF + "]}" * 900 + "]", LONG]
+    + [
+        "[1]",
+        "[]",
+        "{}",
+        '{"1": 2}',
+        '"a"',
+        '"ab"',
+        "[1, 2]",
+        "[1, {}]",
+        "[1, []]",
+        '[1, {"type": "list"}]',
+        "1e999",
+        "",
+    ],
+    ids=lambda spec: spec[:20],
+)
+def test_a_damaged_data_spec_is_refused(tmp_path, spec):
     write_litdata(tmp_path, samples())
     change_index(tmp_path, lambda index: index["config"].update(data_spec=spec))
     with pytest.raises(LoaderError, match=r"index\.json is no index of LitData chunks"):

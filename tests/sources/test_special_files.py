@@ -81,7 +81,8 @@ def read_files(paths: list[str], max_bytes: int = 1 << 60) -> list[bytes | None]
     pool.submit(ended.set, native=reads.work)
     assert ended.wait(60)
     pool.close()
-    return [None if isinstance(value, str) else value.tobytes() for value in reads.finish()[0]]
+    is_read, _ = reads.finish()
+    return [reads.read(i).tobytes() if is_read[i] else None for i in range(len(paths))]
 
 
 def test_reading_several_files(tmp_path):
@@ -190,6 +191,7 @@ FILES_OF_SOURCES: dict[str, Callable[[Path], object]] = {
     "videos.txt": lambda path: Videos(path, frames=1),
     "data.h5": lambda path: Hdf5(path),
     "data.lmdb": Lmdb,
+    "db/data.mdb": lambda path: Lmdb(path.parent),
     "a.tar": TarShards,
     "a.tfrecord": TFRecord,
 }

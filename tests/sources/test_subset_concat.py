@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -87,12 +85,6 @@ def test_subsets_and_concatenations_of_datasets_are_datasets(tmp_path, files):
     for dataset in (Subset(photos, [5, 2]), ConcatDataset([photos]), Own(files, [5, 2])):
         assert type(open_source(dataset)) is FromDataset
     assert load(Own(files, [5, 2])) == ([5, 2], [7, 7])
-
-
-def test_pickling(files):
-    source = pickle.loads(pickle.dumps(open_source(ConcatDataset([Subset(files, [5, 2]), files]))))
-    assert source.read(1) == files.read(2) and source.read(2) == files.read(0)
-    assert load(source)[0] == [5, 2, *range(12)]
 
 
 # --- optional members ------------------------------------------------------------------------------------------------

@@ -15,13 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import TarShards
 from tests.support.loader.further_pictures import numbers_of, png
-from tests.support.sources.writers import samples, write_shards, write_tar
+from tests.support.sources.writers import write_tar
 
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT, "ustar": tarfile.USTAR_FORMAT}
 
@@ -41,16 +39,6 @@ def names(source: TarShards) -> list[str]:
 
 
 # --- samples --------------------------------------------------------------------------------------------------------
-
-
-def test_samples_have_an_order_and_paths(tmp_path):
-    write_shards(tmp_path, samples())
-    source = TarShards(str(tmp_path / "train-{0..1}.tar"))
-    assert read(source) == [(sample.data, sample.label) for sample in samples()]
-    assert source.shard_sizes == [4, 8] and [source.label(i) for i in (3, 4)] == [10, 6]
-    assert names(source)[3:5] == ["train-0.tar/0003.png", "train-1.tar/0004.png"]
-    with pytest.raises(IndexError):
-        source.read(12)
 
 
 def test_the_key_ends_at_the_first_dot_of_the_last_part(tmp_path):
@@ -175,6 +163,7 @@ def array_header(text: str) -> bytes:
     ("field", "data", "cause"),
     [
         ("cls", b"cat", "invalid literal"),
+        ("cls", b"9" * 19, "an integer beyond int64"),  # a batch with it once ended the run
         ("json", b"{", "Expecting"),
         ("json", b"[" * 100_000, "RecursionError"),
         ("txt", b"\xff", "utf-8"),
@@ -183,7 +172,7 @@ def array_header(text: str) -> bytes:
         ("npy", array_header("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,)}"), ""),
         ("npy", array_header("(((("), ""),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_an_invalid_label_damages_its_sample(tmp_path, field, data, cause):
     valid = {"cls": b"1", "json": b"1", "txt": b"1", "npy": b""}[field]
@@ -197,14 +186,6 @@ def test_an_invalid_label_damages_its_sample(tmp_path, field, data, cause):
         assert numbers_of(images) == labels.tolist() == [1]
         with Loader(source) as loader, pytest.raises(DecodeError, match=r"a.tar/a.jpg' \(sample 0\).*label 'cls'"):
             next(iter(loader))
-
-
-def test_pickled_arrays_are_refused(tmp_path):
-    array = io.BytesIO()
-    np.save(array, np.array([{"any": "object"}]), allow_pickle=True)
-    source = TarShards(archive(tmp_path, {"a.jpg": b"", "a.npy": array.getvalue()}), label="npy")
-    with pytest.raises(DecodeError, match="which is a pickle"):
-        source.read(0)
 
 
 def test_a_missing_field_damages_its_sample(tmp_path):
@@ -310,41 +291,3 @@ def test_sparse_members_are_refused(tmp_path):
     subprocess.run(["tar", "--sparse", "-cf", "a.tar", "1.jpg"], cwd=tmp_path, check=True)
     with pytest.raises(LoaderError, match=r"holds '1.jpg' as a sparse file"):
         TarShards(tmp_path / "a.tar", label=None)
-
-
-def _damaged(draw) -> bytes:
-    whole = bytearray(WHOLE)
-    for _ in range(draw(st.integers(1, 4))):
-        whole[draw(st.integers(0, len(whole) - 1))] = draw(st.integers(0, 255))
-    return bytes(whole[: draw(st.integers(len(whole) // 2, len(whole)))])
-
-
-def _whole() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name in ("a.jpg", "é" * 70 + ".jpg", "b.cls", "b.jpg"):
-            info = tarfile.TarInfo(name)
-            info.size = 40
-            tar.addfile(info, io.BytesIO(b"4" * 40))
-    return out.getvalue()[:-8192]
-
-
-WHOLE = _whole()
-
-
-@given(st.composite(_damaged)())
-def test_damage_raises_a_loader_or_decode_error(tmp_path_factory, data):
-    """Any other exception, a hang or a read outside the file fails this."""
-    path = tmp_path_factory.mktemp("damaged") / "d.tar"
-    path.write_bytes(data)
-    try:
-        source = TarShards(path, label=None)
-    except LoaderError as error:
-        assert "d.tar" in str(error)
-        return
-    for i in range(len(source)):
-        try:
-            image, _ = source.read(i)
-        except DecodeError:
-            continue
-        assert image in data

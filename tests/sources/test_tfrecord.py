@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import TFRecord
-from cuaug.sources.shards import shard_index
-from cuaug.sources.shards.tfrecord import _FORMAT, feature_values, parse_features
+from cuaug.sources.shards.tfrecord import feature_values, parse_features
 from tests.support.loader.further_pictures import numbers_of, png
 from tests.support.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
 
@@ -279,28 +278,6 @@ def test_the_scan_skips_large_records(tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"offset": np.array([-5, 200])},
-        {"offset": np.array([12, 2**62])},
-        {"size": np.array([2**62, 5])},
-        {"size": np.array([5, -1])},
-        {"size": np.array([5])},
-    ],
-    ids=str,
-)
-def test_a_wrong_index_is_made_again(tmp_path, change, caplog):
-    path = write_file(tmp_path, record_of(0), record_of(1))
-    expected = [TFRecord(path).read(i) for i in range(2)]
-    (index,) = shard_index.load_indexes(_FORMAT, [str(path)])
-    arrays = {**index.arrays, **change}
-    data = shard_index._pack(_FORMAT, shard_index.Index(index.stamp, index.notes, arrays))
-    Path(f"{path}{shard_index.SUFFIX}").write_bytes(data)
-    assert [TFRecord(path).read(i) for i in range(2)] == expected
-    assert "is damaged and is made again" in caplog.text
-
-
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(gzip.compress(REFERENCE_FILE))
@@ -318,24 +295,3 @@ def test_other_files_are_refused(tmp_path):
     path.write_bytes(frame(b"\xff\xff"))
     with pytest.raises(LoaderError, match=r"no tf.train.Example"):
         TFRecord(path)
-
-
-@given(st.data())
-def test_damage_raises_a_loader_or_decode_error(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("damaged") / "d.tfrecord"
-    whole = bytearray(REFERENCE_FILE)
-    for _ in range(data.draw(st.integers(1, 4))):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(whole)
-    for verify in (False, True):
-        try:
-            source = TFRecord(path, verify=verify)
-        except LoaderError as error:
-            assert "d.tfrecord" in str(error)
-            continue
-        for i, expected in enumerate([(b"\x89PNG\x00\xff", 300), (b"two", -7)]):
-            try:
-                sample = source.read(i)
-            except DecodeError:
-                continue
-            assert not verify or sample == expected

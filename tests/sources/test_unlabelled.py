@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from cuaug import Loader, LoaderError
-from cuaug.sources import Files, open_source
+from cuaug.codec.formats.pillow import FORMATS
+from cuaug.sources import Files, Pairs, PascalVoc, Yolo, open_source
+from cuaug.sources.files import EXTENSIONS
 from tests.support.loader.further_pictures import numbers_of, png
 
 
@@ -37,11 +40,46 @@ def test_a_directory_of_images_without_class_folders(tmp_path, caplog):
 
 def test_files_that_are_left_out_are_logged(tmp_path, caplog):
     write(tmp_path, "flat/1.png", "flat/notes.txt", "tree/cat/1.png", "tree/2.png", "tree/a.csv", "tree/.hidden")
+    write(tmp_path, "tree/cat/b/x.heic", "tree/cat/z.txt", "tree/dog/2.png", "tree/dog/.x", "tree/dog/Thumbs.db")
     assert len(open_source(tmp_path / "flat")) == 1
-    assert len(open_source(tmp_path / "tree")) == 1
-    flat, tree = (record.getMessage() for record in caplog.records)
+    assert len(open_source(tmp_path / "tree")) == 2
+    flat, tree, below = (record.getMessage() for record in caplog.records)
+    folder = str(tmp_path / "tree")
     assert flat == f"{str(tmp_path / 'flat')!r}: 1 file(s) beside the images are not loaded, the first 'notes.txt'"
-    assert tree == f"{str(tmp_path / 'tree')!r}: 2 file(s) beside the class folders are not loaded, the first '2.png'"
+    assert tree == f"{folder!r}: 2 file(s) beside the class folders are not loaded, the first '2.png'"
+    assert (
+        below
+        == f"{folder!r}: 3 file(s) beside the images of its class folders are not loaded, the first 'cat/b/x.heic'"
+    )
+
+
+def test_files_beside_images_with_labels_are_logged(tmp_path, caplog):
+    names = ("images/1.png", "images/1.heic", "images/.hidden", "masks/1.png", "masks/1.npy")
+    write(tmp_path, *names)
+    Pairs(tmp_path / "images", tmp_path / "masks")
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "1 file(s) beside the images are not loaded, the first '1.heic'",
+        "1 file(s) beside the images are not loaded, the first '1.npy'",
+    ]
+    caplog.clear()
+    write(tmp_path, "boxes/a/1.png", "boxes/a/1.txt", "boxes/a/1.xml", "boxes/a/1.heic")
+    Yolo(tmp_path / "boxes", None)
+    PascalVoc(tmp_path, None, images="boxes/a", annotations="boxes/a", classes=["cat"])
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "2 file(s) beside the images are not loaded, the first 'a/1.heic'",
+        "2 file(s) beside the images are not loaded, the first '1.heic'",
+        "2 file(s) beside the .xml files are not loaded, the first '1.heic'",
+    ]
+
+
+def test_folders_show_every_ending_that_decodes(tmp_path):
+    """A list loads a file whatever its ending; a folder must not lose it."""
+    Image.init()
+    endings = {ending for ending, name in Image.registered_extensions().items() if name in FORMATS}
+    assert endings <= set(EXTENSIONS)
+    for ending in (".jpe", ".mpo", ".dib", ".j2c", ".pbm"):
+        write(tmp_path, f"images/{ending}{ending}")
+    assert len(open_source(tmp_path / "images")) == 5
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tracemalloc
+import unicodedata
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from cuaug import DecodeError, Loader, LoaderError, sources
 from cuaug import transforms as T
 from cuaug.commands.cli import main
 from cuaug.sources import Yolo
+from cuaug.sources.yolo import _MAX_LABEL_BYTES
 
 W, H = 40, 20
 NAMES = "names: [cat, dog, bird]\n"
@@ -110,11 +114,14 @@ def test_a_malformed_line_costs_its_image_and_is_named(tmp_path, line, expected)
 
 
 def test_cuaug_check_lists_malformed_lines(tmp_path, capfd):
-    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5", "b": "0 0.5 0.5 0.5"})
+    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5", "b": "0 0.5 0.5 0.5", "c": None})
+    (tmp_path / "labels" / "train" / "d.txt").touch()
     for path in (file, tmp_path):
         assert main(["check", "--threads", "2", str(path)]) == 1
-        out = capfd.readouterr().out
-        assert "b.txt' line 1: expected five numbers" in out and "2 of 2 samples checked, 1 damaged" in out
+        out, err = capfd.readouterr()
+        assert "b.txt' line 1: expected five numbers" in out
+        assert "3 classes, numbered from 0: 'cat', 'dog', 'bird'\n3 of 3 samples checked, 1 damaged" in out
+        assert err.count("1 of 3 images have no label file") == err.count("1 label file(s) match no image") == 1
 
 
 def test_whole_numbers_may_be_written_as_floats(tmp_path):
@@ -222,20 +229,43 @@ def test_paths_that_lead_out_are_refused(tmp_path, line):
         Yolo(file)
 
 
+# 10^9 lists in some hundred bytes: to represent them would have no end.
+BOMB = "\n".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10) if i else 'a'}]" for i in range(10))
+BOMBED = [f"BOMB\n{key}: *x9\n{NAMES}" for key in ("train", "path", "nc", "names", "val")] + ["BOMB", "BOMB\n- a"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("train: images/train\n", r"names must be a list.*not None"),
-        (f"train: images/train\nnc: 2\n{NAMES}", r"nc is 2, but names has 3 entries"),
+        (f"train: images/train\nnc: 2\n{NAMES}", r"nc is '2', but names has 3 entries"),
+        (f"train: images/train\nnc: [3]\n{NAMES}", r"nc is \['3'\], but names has 3 entries"),
+        (f"train: images/train\npath: [a]\n{NAMES}", r"path must be a folder, not \['a'\]"),
         ("train: images/train\nnames: {1: cat}\n", "names must be a list of class names, or a dict from 0, 1"),
-        ("train: images/train\nnames: [yes, no]\n", "names must be a list of class names.*YAML needs quotes"),
+        ("train: images/train\nnames: {00: cat}\n", "names must be a list of class names, or a dict from 0, 1"),
+        ("train: images/train\nnames: [cat, ~]\n", r"names must be a list of class names.*\['cat', None\]"),
+        ("train: images/train\nnames: [cat, '']\n", "names must be a list of class names"),
+        ("train: images/train\nnames: [[cat]]\n", "names must be a list of class names"),
         (f"val: images/val\n{NAMES}", r"split must be one of its \['val'\].*not 'train'"),
-        (f"train: 3\n{NAMES}", "split must be one of its"),
+        (f"train: [[a]]\n{NAMES}", "split must be one of its"),
+        (f"train: null\n{NAMES}", "split must be one of its"),
         (f"train: missing\n{NAMES}", "is neither a folder of images nor a .txt list"),
         ("- a\n", "must hold train:, val: and names:"),
         ("a: [\n", "is not YAML"),
         ("a: !!python/object/apply:os.system ['true']\n", "is not YAML"),
-        ("[" * 100_000, "is not YAML"),
+        ("[" * 100_000, "is not YAML.*nested deeper than 20 levels"),
+        ("? " * 100_000, "is not YAML.*nested deeper than 20 levels"),
+        ("a: 1\nb: {c: 2, c: 3}\n", "is not YAML.*the key 'c' occurs twice"),
+        ("? [a]\n: b\n", "is not YAML.*unhashable"),
+        ("--- a\n--- b\n", "is not YAML.*several documents"),
+        ("", "must hold train:, val: and names:, not None"),
+        ("a: " + "b" * (1 << 20), "the file has 1,048,579 bytes, above the limit"),
+        ('a: "\\UFFFFFFFF"\n', "is not YAML"),
+        ("a: !!int ''\n", "is not YAML.*line 1 has an alias .* or a tag"),
+        ("a: !!bool x\n", "is not YAML.*line 1 has an alias .* or a tag"),
+        ("a: !!timestamp x\n", "is not YAML.*line 1 has an alias .* or a tag"),
+        (f"%TAG ! {'x' * 400_000}\n--- [{'!a x,' * 100_000}]\n", "is not YAML.*line 2 has an alias .* or a tag"),
+        *((form.replace("BOMB", BOMB), "is not YAML.*line 2 has an alias") for form in BOMBED),
         (f"train: images/empty\n{NAMES}", "has no images"),
         (f"train: images/unlabeled\n{NAMES}", r"none of the 1 images has a label file, such as '.*labels/unl.*Files"),
     ],
@@ -262,5 +292,71 @@ def test_a_loader_opens_data_yaml_and_its_folder(tmp_path):
 def test_without_pyyaml_the_error_names_the_extra(tmp_path, monkeypatch):
     file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5"})
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(LoaderError, match=r'data.yaml needs yaml .*: pip install "cuaug\[yolo\]"'):
+    with pytest.raises(LoaderError, match=r"data.yaml needs yaml .*: pip install .*\[yolo\]"):
         Yolo(file)
+
+
+def test_names_are_the_text_that_the_file_has(tmp_path):
+    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5"})
+    digits = "9" * 5000
+    file.write_text(f"train: images/train\nother: 1:2:3\nnames: [no, 1.10, 007, 2024-01-01, 1:30, {digits}, 'null']\n")
+    assert Yolo(file).classes == ["no", "1.10", "007", "2024-01-01", "1:30", digits, "null"]
+
+
+def test_unmatched_names_are_counted(tmp_path, caplog):
+    label = "0 0.5 0.5 0.5 0.5"
+    file = write(tmp_path, {"é0": label, "é1": None, "é2": None, "é3": None, "é4": None})
+    labels = tmp_path / "labels" / "train"
+    for name in ("%C3%A91.txt", unicodedata.normalize("NFD", "é2.txt"), "é3.TXT", "classes.txt", "notes.md"):
+        (labels / name).write_text(label)
+    source = Yolo(file)
+    assert [len(source.label(i)["boxes"]) for i in range(5)] == [1, 0, 0, 0, 0]
+    unlabeled, unused = (record.getMessage() for record in caplog.records)
+    assert "4 of 5 images have no label file, so they have no objects, the first" in unlabeled and "é1.png" in unlabeled
+    assert "3 label file(s) match no image, the first" in unused and "%C3%A91.txt" in unused
+
+
+def test_labels_that_a_list_leaves_out_are_no_fault(tmp_path, caplog):
+    file = write(tmp_path, {"a": "0 0.5 0.5 0.5 0.5", "b": "0 0.5 0.5 0.5 0.5"}, train="list.txt")
+    (tmp_path / "list.txt").write_text("images/train/b.png\n")
+    assert len(Yolo(file)) == 1 and not caplog.records
+    beside = tmp_path / "beside"
+    write(beside, {"a": "0 0.5 0.5 0.5 0.5"}, images="train")
+    (beside / "train" / "classes.txt").write_text("cat\n")
+    (beside / "data.yaml").unlink()
+    assert len(Yolo(beside)) == 1 and not caplog.records
+
+
+@pytest.mark.parametrize("size", [900_000_000, _MAX_LABEL_BYTES + 1])
+def test_a_label_file_above_the_limit_is_not_read(tmp_path, size):
+    source = Yolo(write(tmp_path, {"a": "", "b": ""}))
+    with open(tmp_path / "labels" / "train" / "a.txt", "wb") as file:
+        file.truncate(size)
+    with pytest.raises(DecodeError, match=f"the file has {size:,} bytes, above the limit"):
+        source.label(0)
+    assert len(source.fingerprint()) > 10
+
+
+@pytest.mark.parametrize("text", ["\n" * 2**17, "1 " * 2**16, "\0" * 2**17, "0 1 1 1 1 " * 2**13])
+def test_a_label_file_takes_little_more_memory_than_its_bytes(tmp_path, text):
+    source = Yolo(write(tmp_path, {"a": text}))
+    is_malformed = bool(text.strip())
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="line 1: expected five numbers") if is_malformed else nullcontext():
+            source.label(0)
+        assert tracemalloc.get_traced_memory()[1] < 7 * 2**17
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_fingerprint_tells_sets_apart(tmp_path):
+    def digest(name: str = "a", label: str = "0 0.5 0.5 0.5 0.5", names: str = NAMES) -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        file = write(folder, {name: label, "z": None})
+        file.write_text(file.read_text().replace(NAMES, names))
+        return Yolo(file).fingerprint()
+
+    assert digest() == digest(names="names: {0: cat, 1: dog, 2: bird}\n")
+    others = [digest("b"), digest(label="1 0.5 0.5 0.5 0.5"), digest(names="names: [cat, bird, dog]\n")]
+    assert len({digest(), *others}) == 4

@@ -17,7 +17,7 @@ if [ ! -f "$folder/installed" ]; then
     .venv/bin/pip install --quiet --no-deps --only-binary=:all: --target "$folder/packages" --python-version 3.11 \
         --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 \
         torch==2.10.0 typing_extensions filelock sympy mpmath networkx jinja2 markupsafe fsspec numpy pillow \
-        "nvidia-nvimgcodec-cu12>=0.9,<0.10" opencv-python-headless scikit-image lazy-loader scipy imageio tifffile \
+        "nvidia-nvimgcodec-cu12>=0.9,<0.10" opencv-python-headless scikit-image lazy-loader scipy imageio tifffile imagecodecs \
         pytest pytest-timeout pluggy iniconfig packaging pygments hypothesis sortedcontainers psutil
     touch "$folder/installed"
 fi

@@ -62,7 +62,7 @@ class CudaJpegs:
     Attributes:
         regions: of all images.
         is_added: (N,) whether the kernels decode it.
-        plan: counts and sizes.
+        prepared: counts and sizes.
         pinned: the upload, (n,) uint8.
         addresses: (N,) device addresses of the pixels; 0: not added.
     """
@@ -78,8 +78,7 @@ class CudaJpegs:
     ) -> None:
         self._headers = headers = [read_header(data) for data in files]
         self.regions = [(0, 0, its.height, its.width) for its in headers] if regions is None else list(regions)
-        rows = [(*header.file_row(), *region) for header, region in zip(headers, self.regions, strict=True)]
-        table = np.array(rows, dtype=np.int64)
+        table = np.concatenate([header.region_row(its) for header, its in zip(headers, self.regions, strict=True)])
         self.pinned = torch.empty(memory_bound(table), dtype=torch.uint8).pin_memory()
         options = {"fancy_upsampling": fancy_upsampling, "scan": index is None}
         batch = DeviceJpegs(self.pinned.numpy(), len(files), **options)
@@ -88,10 +87,10 @@ class CudaJpegs:
         for each in dict.fromkeys(indexes):
             numbers = np.array([i for i, its in enumerate(indexes) if its is each])
             self.is_added[numbers] = batch.add(numbers, table[numbers], each)
-        self.plan = plan = batch.plan()
-        self.pinned = self.pinned[: plan.upload_bytes]
+        self.prepared = launch = batch.prepare()
+        self.pinned = self.pinned[: launch.upload_bytes]
         self._short = short
-        sizes = len(self.pinned), plan.sample_bytes, 0, plan.lookup_bytes, plan.scan_bytes
+        sizes = len(self.pinned), launch.sample_bytes, 0, launch.lookup_bytes, launch.scan_bytes
         memories = [_device(size) for size in sizes]
         # The kernels write no padding after the last image's pixels.
         targets = batch.finish(*(memory.data_ptr() for memory in memories)) - np.uint64(memories[2].data_ptr())
@@ -132,7 +131,7 @@ class CudaJpegs:
 
         recorded = JpegKernels(*map(recording, kernels._fields, kernels))
         with mock.patch.object(cuda, "jpeg_kernels", lambda index: recorded):
-            cuda.decode_jpegs(device, self.plan, self._upload.data_ptr(), self._lookups.data_ptr())
+            cuda.decode_jpegs(device, self.prepared, self._upload.data_ptr(), self._lookups.data_ptr())
         return launches
 
     @property
@@ -155,7 +154,7 @@ class CudaJpegs:
 
     def statuses(self) -> NDArray[np.int32]:
         """(N,) as the kernels on the current stream leave them."""
-        return self._upload[self.plan.statuses_at :][: 4 * len(self.regions)].cpu().numpy().view(np.int32)
+        return self._upload[self.prepared.statuses_at :][: 4 * len(self.regions)].cpu().numpy().view(np.int32)
 
     def _image(self, pixels: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
         y0, x0, y1, x1 = self.regions[i]
@@ -169,10 +168,12 @@ def _device(size: int) -> torch.Tensor:
 
 def damage_data(batch: CudaJpegs, images: Iterable[int], seed: int) -> None:
     """Changes a byte of the entropy-coded data of some images in pinned memory, after their segments were found."""
-    rng, plan = np.random.default_rng(seed), batch.plan
+    rng, launch = np.random.default_rng(seed), batch.prepared
     memory = batch.pinned.numpy()
-    table = memory[plan.images_at : plan.blocks_at][: (plan.blocks_at - plan.images_at) // plan.images * plan.images]
-    begins = table.reshape(plan.images, -1)[:, :8].copy().view(np.uint64)[:, 0]  # the first field of `JpegImage`
+    table = memory[launch.images_at : launch.blocks_at][
+        : (launch.blocks_at - launch.images_at) // launch.images * launch.images
+    ]
+    begins = table.reshape(launch.images, -1)[:, :8].copy().view(np.uint64)[:, 0]  # the first field of `JpegImage`
     order = np.flatnonzero(batch.is_added).tolist()
     for i in images:
         begin = int(begins[order.index(i)]) - batch.upload_address

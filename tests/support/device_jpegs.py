@@ -14,7 +14,7 @@ from cuaug.codec import JpegIndex
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.sniff import Region
 
-__all__ = ["GuardedMemory", "Outcome", "add", "decode", "decode_rows", "request"]
+__all__ = ["GuardedMemory", "Outcome", "add", "decode", "decode_rows", "request", "run_batch"]
 
 _GUARD, _FRESH = 0xA5, 77
 
@@ -86,37 +86,49 @@ def decode_rows(
         fancy_upsampling: interpolate chroma.
         kernels: the library that decodes.
     """
+    return run_batch(rows, index or JpegIndex(1 << 30), kernels, fancy_upsampling=fancy_upsampling)[0]
+
+
+def run_batch(
+    rows: np.ndarray, index: JpegIndex | None, kernels: Any, *, damage: Any = None, scan: bool = False, **options: Any
+) -> tuple[list[Outcome], np.ndarray]:
+    """Decodes a batch; what became of each image, and how often runs of each scanned image were read again.
+
+    Args:
+        damage: called with the uploaded data, which it may change.
+        scan: the kernels find the entry points of files that the index does not know, which are kept in it.
+        options: of `DeviceJpegs`.
+    """
     memory = GuardedMemory(memory_bound(rows))
-    batch = DeviceJpegs(memory.array, len(rows), fancy_upsampling=fancy_upsampling)
-    added = add(batch, rows, index or JpegIndex(1 << 30))
-    plan = batch.plan()
-    assert plan.images == added.sum() and plan.upload_bytes <= len(memory.array)
-    sizes = {"samples": plan.sample_bytes, "targets": plan.target_bytes, "lookups": plan.lookup_bytes}
-    device = {name: GuardedMemory(size) for name, size in sizes.items()} | {"upload": memory}
-    targets = batch.finish(*(device[name].address for name in ("upload", "samples", "targets", "lookups")))
-    uploaded = memory.array.copy()
-    statuses = memory.array[plan.statuses_at :][: 4 * len(rows)].view(np.int32)
+    batch = DeviceJpegs(memory.array, len(rows), scan=scan, **options)
+    added = add(batch, rows, index)
+    launch = batch.prepare()
+    assert launch.images == added.sum() and launch.upload_bytes <= len(memory.array)
+    sizes = [launch.sample_bytes, launch.target_bytes, launch.lookup_bytes, launch.scan_bytes if scan else 0]
+    device = [memory, *map(GuardedMemory, sizes)]
+    upload, _, first_target, lookups, _ = addresses = [its.address for its in device]
+    targets = batch.finish(*addresses)
+    if damage is not None:
+        damage(memory.array[: min(launch.images_at, launch.scans_at)])
+    before = memory.array.copy()
+    statuses = memory.array[launch.statuses_at :][: 4 * len(rows)].view(np.int32)
     assert not statuses.any()
-    _launch(kernels, plan, device)
-    uploaded[plan.statuses_at :][: 4 * len(rows)] = statuses.view(np.uint8)
-    np.testing.assert_array_equal(memory.array, uploaded, "the kernels write statuses alone")
-    for name, its in device.items():
-        its.check(name)
+    rounds = np.zeros(launch.scans if scan else 0, np.int32)
+    kernels.cuaug_build_lookups(upload + launch.definitions_at, launch.sets, lookups)
+    if scan:
+        kernels.cuaug_scan_jpegs(upload + launch.scans_at, launch.scans, rounds.ctypes.data)
+    kernels.cuaug_decode_jpegs(upload + launch.images_at, upload + launch.blocks_at, launch.blocks)
+    kernels.cuaug_color_jpegs(upload + launch.images_at, upload + launch.tiles_at, launch.tiles)
+    before[launch.statuses_at :][: 4 * len(rows)] = statuses.view(np.uint8)
+    np.testing.assert_array_equal(memory.array, before, "the kernels write statuses alone")
+    for number, its in enumerate(device):
+        its.check(f"memory {number}")
     assert (statuses[~added] == 0).all() and np.array_equal(targets != 0, added)
-    return [
-        Outcome(_pixels(device["targets"], int(target), row) if target else None, bool(status))
-        for row, target, status in zip(rows, targets, statuses, strict=True)
-    ]
-
-
-def _launch(kernels: Any, plan: Any, device: dict[str, GuardedMemory]) -> None:
-    upload = device["upload"].address
-    kernels.cuaug_build_lookups(upload + plan.definitions_at, plan.sets, device["lookups"].address)
-    kernels.cuaug_decode_jpegs(upload + plan.images_at, upload + plan.blocks_at, plan.blocks)
-    kernels.cuaug_color_jpegs(upload + plan.images_at, upload + plan.tiles_at, plan.tiles)
-
-
-def _pixels(targets: GuardedMemory, target: int, row: np.ndarray) -> np.ndarray:
-    height, width = row[9] - row[7], row[10] - row[8]
-    begin = target - targets.address
-    return targets.array[begin : begin + 3 * height * width].reshape(height, width, 3)
+    if scan and index is not None:
+        batch.keep(device[4].array[: launch.segment_bytes].copy(), statuses, index)
+    outcomes = []
+    for row, target, status in zip(rows, targets, statuses, strict=True):
+        height, width = row[9] - row[7], row[10] - row[8]
+        pixels = device[2].array[int(target) - first_target :][: 3 * height * width] if target else None
+        outcomes.append(Outcome(None if pixels is None else pixels.reshape(height, width, 3), bool(status)))
+    return outcomes, rounds

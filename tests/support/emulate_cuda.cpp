@@ -13,14 +13,8 @@ static void __syncwarp() { __syncthreads(); }
 // The range of source addresses that a block has loaded.
 extern "C" uint64_t loaded[2];
 uint64_t loaded[2];
-// Loads by all threads, and the loads for which all threads would take the same time: up to each barrier, as many as
-// the thread with the most.
-extern "C" uint64_t loads[2];
-uint64_t loads[2];
-static uint64_t own_loads[MAX_THREADS];
 template <class T>
 static T __ldg(const T* p) {
-    ++own_loads[threadIdx.x];
     const uint64_t begin = reinterpret_cast<uint64_t>(p), end = begin + sizeof(T);
     loaded[0] = begin < loaded[0] ? begin : loaded[0];
     loaded[1] = end > loaded[1] ? end : loaded[1];
@@ -69,13 +63,6 @@ static int run_block(bool backwards) {
             if (misaligned) return -3;
             left -= ended[threadIdx.x];
         }
-        uint64_t most = 0;
-        for (int i = 0; i < n; ++i) {
-            loads[0] += own_loads[i];
-            most = own_loads[i] > most ? own_loads[i] : most;
-            own_loads[i] = 0;
-        }
-        loads[1] += most * n;
     }
     return 0;
 }

@@ -19,14 +19,11 @@ import torch
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.codec import CpuDecoder, DecoderPaths
 from cuaug.devices import cuda, nvrtc, specialize, workspace
-from cuaug.devices import cuda as jpeg
-from cuaug.devices import cuda as tiles
-from cuaug.devices import nvrtc as kernel_loading
-from cuaug.devices import workspace as streams
 from cuaug.errors import DecodeError
-from cuaug.pipeline.cuda import arena, batch_decoding, cuda_job, producer, staging
-from cuaug.pipeline.cuda import cuda_job as pipeline
+from cuaug.pipeline.cuda import arena, batch_decoding, cuda_pipeline, producer, staging
+from cuaug.plan import Type
 from cuaug.plan.layout import OP, SAMPLE, YUV_IMAGE
+from cuaug.plan.regions import regions
 from cuaug.profiling import recorder
 from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
 
@@ -132,12 +129,16 @@ class FakeKernel:
         self.launches.append(grid)
         memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(rows_at))
         rows = np.frombuffer(memory, dtype=SAMPLE)
-        assert shared_mem >= tiles.scratch_bytes(rows, int(high), int(wide)).max()
+        assert shared_mem >= cuda.scratch_bytes(rows, int(high), int(wide)).max()
         active = rows[rows["active"] != 0]
-        for address in (int(rows_at), *active["source"]["address"].tolist()):
+        sources, targets = (
+            {address for address in map(driver().containing, places) if address is not None}
+            for places in (places_read(active), active["target"]["address"].tolist())
+        )
+        for address in (int(rows_at), *sources):
             driver().check_order(address, queue, "a launch")
         queue.work.append("launch")
-        for address in (*active["source"]["address"].tolist(), *active["target"]["address"].tolist()):
+        for address in sources | targets:
             driver().use(address, queue)
         # CUDA reads a number where the CPU reads an address.
         size = int(rows["op_end"].max()) * OP.itemsize
@@ -155,6 +156,18 @@ class FakeKernel:
                 int(row["target"]["address"]),
             )
             assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
+
+
+def places_read(rows: np.ndarray) -> list[int]:
+    """Addresses of the first pixels that rows read. Their source's is where the whole image would begin.
+
+    Of an image's part in memory, the whole image's begin may lie in any other allocation.
+    """
+    y0, x0, y1, x1 = regions(rows).T
+    pixel = np.where(rows["source_type"] == Type.UINT8, 3, 12)
+    places = (y0 - rows["y"]["held_low"]) * rows["source"]["pitch"] + (x0 - rows["x"]["held_low"]) * pixel
+    places += rows["source"]["address"].astype(np.int64)
+    return places[(y0 < y1) & (x0 < x1)].tolist()  # type: ignore[no-any-return]
 
 
 class FakeConversion:
@@ -261,22 +274,22 @@ class FakeModule:
 
 
 class FakeDecoder:
-    """In place of `CudaDecoder`; decodes into host memory.
+    """In place of `NvImageCodecDecoder`; decodes into host memory.
 
     Attributes:
-        created: (load_hint, threads) of each decoder.
+        created: CPU threads of each decoder.
         first_calls: number of images in each decoder's first call; nvImageCodec fixes the engine's share there.
         wrapped: number of wrapped slots.
     """
 
-    created: ClassVar[list[tuple[float, int]]] = []
+    created: ClassVar[list[int]] = []
     first_calls: ClassVar[list[int]] = []
 
     def __init__(self, device_id: Any, paths: DecoderPaths | None = None, *, threads: int = 4) -> None:
         driver().check_device("opening a decoder")
         self.paths = paths = paths or DecoderPaths()
         self.cpu = CpuDecoder(fancy_upsampling=paths.fancy_upsampling)
-        self.created.append((paths.load_hint, threads))
+        self.created.append(threads)
         self.fallbacks: list[int] = []
         self.cause = ""
         self.called = False
@@ -350,23 +363,21 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch
 
     kernels = {"kernel": FakeKernel(), "conversion": FakeConversion(), "jpegs": FakeJpegKernels(), "entries": []}
     fake = SimpleNamespace(torch=fake_torch or FakeTorch(), **kernels)
-    on_devices = cuda, jpeg, kernel_loading, specialize, workspace
-    for module in (*on_devices, pipeline, producer, batch_decoding, arena, cuda_job, recorder, staging):
+    on_devices = cuda, nvrtc, specialize, workspace
+    for module in (*on_devices, producer, batch_decoding, arena, cuda_pipeline, recorder, staging):
         replace(module, "torch", fake.torch)
     fake.torch.replace_copies(replace)
-    for name in ("kernels", "convert_kernel"):
+    for name in ("kernels", "convert_kernel", "jpeg_kernels"):
         replace(cuda, name, load_on(fake.torch.driver.gpu, getattr(cuda, name)))
-    replace(jpeg, "jpeg_kernels", load_on(fake.torch.driver.gpu, jpeg.jpeg_kernels))
-    replace(kernel_loading, "_loaded", {})
-    for name in ("_functions", "_code"):
-        replace(specialize, name, {})
+    replace(nvrtc, "_loaded", {})
+    replace(specialize, "_functions", {})
     replace(nvrtc, "cached", lambda arch, program="", defines=(), functions=(): MACHINE_CODE)
     replace(nvrtc, "read_cached", lambda arch, program, defines, functions=(): MACHINE_CODE)  # of chains, too
     replace(cupy, "RawModule", lambda path: FakeModule(fake, path))
     FakeDecoder.created.clear()
     FakeDecoder.first_calls.clear()
-    replace(producer, "CudaDecoder", FakeDecoder)
-    replace(streams, "acquire", FakeStream)
+    replace(producer, "NvImageCodecDecoder", FakeDecoder)
+    replace(workspace, "acquire", FakeStream)
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.record(self))
     replace(cupy.cuda.runtime, "deviceGetAttribute", lambda attribute, device: MAX_SHARED_BYTES)
     replace(cupy.cuda.runtime, "deviceGetPCIBusId", lambda device: f"FFFF:{device:02X}:00.0")  # of no machine

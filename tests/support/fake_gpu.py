@@ -214,7 +214,7 @@ def install() -> FakeGpuMode:
     )
     for name, value in vars(fake_torch.cuda).items():
         setattr(torch.cuda, name, value)
-    cuaug.codec.CudaDecoder = FakeDecoder  # the name that tests import
+    cuaug.codec.NvImageCodecDecoder = FakeDecoder  # the name that tests import
     cuaug.pipeline.resolve_device.gpu_decodes = lambda index: (True, "")
     start = threading.Thread.start
 

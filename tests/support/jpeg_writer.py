@@ -5,6 +5,7 @@ They have any sampling factors, Huffman tables, component names, quantizers of 1
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 from collections.abc import Sequence
@@ -210,6 +211,7 @@ FACTORS = {
 }
 
 
+@functools.cache  # five modules of tests ask for it when they are imported
 def every_kind() -> dict[str, bytes]:
     """A small JPEG of each kind that the GPU's kernels decode."""
     chroma = FACTORS["4:2:0"]

@@ -21,27 +21,29 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.commands import demo
 from tests.support import pages
-from tests.support.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
+from tests.support.codec.encoded_images import encode, photo
 from tests.support.sources import writers
 
 ROOT = Path(__file__).parents[2]
 # Pages whose Python blocks another file runs and examines.
 ELSEWHERE = {
+    "docs/building_shards.md": "tests/sources/test_building_shards.py",
     "docs/design.md": "tests/kernels/test_worked_example.py",
     "docs/frameworks.md": "tests/loader/test_frameworks.py",
     "docs/programs.md": "tests/front_door/test_programs_page.py",
+    "docs/serving.md": "tests/front_door/test_serving_page.py",
     "docs/recipes.md": "tests/loader/test_recipes.py",
     "docs/sources.md": "tests/sources/test_sources_page.py",
     "docs/targets.md": "tests/targets/test_docs.py",
     "docs/your_own.md": "tests/transforms/test_own.py",
 }
 # Sets of shards that would be too large, and what stands for them.
-SMALLER = {"{00000..00143}": "{00000..00000}", "{000..127}": "{000..003}", "{00000..16399}": "{00000..00003}"}
+SMALLER = {"{000..127}": "{000..003}", "{00000..16399}": "{00000..00003}"}
 
 
 def _common(count: int) -> dict[str, Any]:
     """Photos in two class folders, and a chain for them."""
-    Path("cat.jpg").write_bytes(PLAIN)
+    Path("cat.jpg").write_bytes(encode(Image.fromarray(photo(200, 410)), "JPEG"))
     for number in range(count):
         file = Path("photos/train", "dog" if number % 2 else "cat", f"{number}.jpg")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,17 +56,6 @@ def _common(count: int) -> dict[str, Any]:
 def _readme() -> dict[str, Any]:
     boxes, masks = np.array([[5, 5, 40, 30]], np.float32), np.ones((1, 200, 410), np.uint8)
     return {"image": Image.open("cat.jpg"), "boxes": boxes, "masks": masks}
-
-
-def _shards() -> dict[str, Any]:
-    """Besides, tars as img2dataset writes them."""
-    Path("out").mkdir()
-    Path("laion").mkdir()
-    for number in range(4):
-        key = f"{number:05d}0000"
-        members = {f"{key}.jpg": Path("cat.jpg").read_bytes(), f"{key}.txt": b"a cat", f"{key}.json": b'{"width": 410}'}
-        writers.write_tar(Path(f"laion/{number:05d}.tar"), members)
-    return {}
 
 
 def _bucket() -> dict[str, Any]:
@@ -115,13 +106,6 @@ def _training() -> dict[str, Any]:
     return {"loader": loader, "train": lambda images, labels: None, "model": model, "path": "checkpoint.pt"}
 
 
-def _performance() -> dict[str, Any]:
-    (folder := Path("bin").absolute()).mkdir()
-    FakeJpegtran(folder).add_answer(PLAIN, MARKED)
-    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
-    return _training()
-
-
 def _promises() -> dict[str, Any]:
     content = {sample.name.encode(): sample.data for sample in writers.samples()}
     writers.write_environment(Path("train.lmdb"), content)
@@ -150,9 +134,8 @@ def _hugging_face() -> dict[str, Any]:
 _CHAIN = [T.RandomResizedCrop(32)]
 SETUPS: dict[str, Callable[[], dict[str, Any]]] = {
     "README.md": _readme,
-    "docs/building_shards.md": _shards,
     "docs/migrating/datasets.md": _hugging_face,
-    "docs/performance.md": _performance,
+    "docs/performance.md": _training,
     "docs/promises.md": _promises,
     "docs/remote_shards.md": _bucket,
     "docs/scale.md": _bucket,

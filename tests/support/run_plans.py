@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.devices import CpuExecutor, fuse_luts
+from cuaug.devices import CpuExecutor
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from tests.support.tolerances import EXACT, NOISE, RARE_NOISE, Tolerance
 
@@ -41,19 +41,16 @@ def run(
     isa: str | None = None,
     tile: tuple[int, int] | None = None,
     only_regions: bool = False,
-    fold: bool = False,
 ) -> list[Image]:
     """Runs a plan; fails if a kernel writes outside its target.
 
     Args:
         only_regions: the kernels get a copy of just the region that the plan reads.
-        fold: fuse point operations into tables first, by `fuse_luts`.
 
     Returns:
         the finished images, (H, W, C) or (C, H, W) each.
     """
     compiled = plan.compile(dtype, layout)
-    compiled = fuse_luts(compiled) if fold else compiled
     if current_device == "cuda":
         return _run_cuda(compiled, images, dtype, layout, plan.channels, tile)
     executor = CpuExecutor(compiled, isa=isa, tile=tile)

@@ -74,6 +74,22 @@ def geometries(h: int, w: int):
         yield f"borders {before.name} {after.name}", borders
 
 
+def pillow_resizes(h: int, w: int):
+    """Of uint8 images."""
+    for filter, version in itertools.product(Filter, (12, 13)):
+
+        def pillow(p, f=filter, version=version):
+            p.pillow = version
+            p.crop(h // 2, w // 3, h - h // 2, w - w // 3)
+            p.resize(3, w + 9, filter=f)
+            p.rot90(1)
+            p.pad(3, 0, 5, 2, border=Border.WRAP)
+            p.resize(70, 11, filter=f)
+            p.pad(4, 30, 0, 2, border=Border.REFLECT)
+
+        yield f"pillow {filter.name} {version}", pillow
+
+
 def warps(h: int, w: int):
     """Yields matrices, perspectives and fields with geometry around them, and resizes of rotated images."""
     turned = np.array([[0.8, 0.5, -2.0], [-0.6, 0.9, 1.5], [0, 0, 1]])
@@ -272,9 +288,17 @@ def main(every: int, isas: list[str]) -> None:
     digest = hashlib.sha256()
     wrong: list[str] = []
     outputs = itertools.cycle(itertools.product(Type, Layout, (3, 1)))
-    for (h, w), kind in itertools.product(SIZES, (Type.UINT8, Type.FLOAT32)):
+    plans = [
+        *(
+            (h, w, kind, [*geometries(h, w), *warps(h, w), *ALWAYS.items()])
+            for h, w in SIZES
+            for kind in (Type.UINT8, Type.FLOAT32)
+        ),
+        *((h, w, Type.UINT8, pillow_resizes(h, w)) for h, w in SIZES),
+    ]
+    for h, w, kind, writes in plans:
         source = image(h, w, kind)
-        for name, write in [*geometries(h, w), *warps(h, w), *ALWAYS.items()]:
+        for name, write in writes:
             number += 1
             if number % every and name not in ALWAYS:
                 continue

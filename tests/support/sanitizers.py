@@ -51,12 +51,12 @@ def _runtime(name: str) -> str:
     return path.strip()
 
 
-def compile_address(folder: Path, kernels: Path, includes: list[str], flags: list[str]) -> Path:
-    """Compiles a library of headers of `kernels` under AddressSanitizer and UndefinedBehaviorSanitizer."""
+def compile_address(folder: Path, includes: list[str], flags: list[str]) -> Path:
+    """Compiles a library of the kernels' headers under AddressSanitizer and UndefinedBehaviorSanitizer."""
     source, library = folder / "headers.cpp", folder / "headers.so"
     lines = "".join(f'#include "{name}"\n' for name in includes)
     source.write_text(f'#define EXPORT __attribute__((visibility("default")))\n{lines}')
-    options = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}", *flags]
+    options = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{KERNEL_DIRECTORY}", *flags]
     subprocess.run([os.environ.get("CXX", "g++"), *options, str(source), "-o", str(library)], check=True)
     return library
 

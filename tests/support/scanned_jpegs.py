@@ -14,11 +14,10 @@ from PIL import Image
 
 from cuaug._runtime.native import library
 from cuaug.codec import JpegIndex
-from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.jpeg_index import IndexFile
 from cuaug.codec.sniff import Region
 from tests.support.codec.index_files import RECORD, Record, open_descriptor, parse
-from tests.support.device_jpegs import GuardedMemory, Outcome, add, request
+from tests.support.device_jpegs import Outcome, request, run_batch
 
 __all__ = ["FirstVisit", "index_of", "records_of", "visit"]
 
@@ -52,35 +51,7 @@ def visit(
     """
     regions = regions or [None] * len(files)
     rows = np.array([request(*its) for its in zip(files, regions, strict=True)], dtype=np.int64)
-    memory = GuardedMemory(memory_bound(rows))
-    batch = DeviceJpegs(memory.array, len(rows), scan=True)
-    added = add(batch, rows, index)
-    plan = batch.plan()
-    sizes = [plan.sample_bytes, plan.target_bytes, plan.lookup_bytes, plan.scan_bytes]
-    device = [memory, *map(GuardedMemory, sizes)]
-    upload, _, _, lookups, _ = addresses = [its.address for its in device]
-    targets = batch.finish(*addresses)
-    if damage is not None:
-        damage(memory.array[: min(plan.images_at, plan.scans_at)])
-    before = memory.array.copy()
-    rounds = np.zeros(plan.scans, np.int32)
-    kernels.cuaug_build_lookups(upload + plan.definitions_at, plan.sets, lookups)
-    kernels.cuaug_scan_jpegs(upload + plan.scans_at, plan.scans, rounds.ctypes.data)
-    kernels.cuaug_decode_jpegs(upload + plan.images_at, upload + plan.blocks_at, plan.blocks)
-    kernels.cuaug_color_jpegs(upload + plan.images_at, upload + plan.tiles_at, plan.tiles)
-    for number, its in enumerate(device):
-        its.check(f"memory {number}")
-    statuses = memory.array[plan.statuses_at :][: 4 * len(rows)].view(np.int32)
-    before[plan.statuses_at :][: 4 * len(rows)] = statuses.view(np.uint8)
-    np.testing.assert_array_equal(memory.array, before, "the kernels write statuses alone")
-    if index is not None:
-        batch.keep(device[4].array[: plan.segment_bytes].copy(), statuses, index)
-    outcomes = []
-    for row, target, status, is_added in zip(rows, targets, statuses, added, strict=True):
-        height, width = row[9] - row[7], row[10] - row[8]
-        pixels = device[2].array[int(target) - device[2].address :][: 3 * height * width] if is_added else None
-        outcomes.append(Outcome(None if pixels is None else pixels.reshape(height, width, 3), bool(status)))
-    return FirstVisit(outcomes, rounds)
+    return FirstVisit(*run_batch(rows, index, kernels, damage=damage, scan=True))
 
 
 def index_of(data: bytes, pixels: int, path: Path | None = None) -> JpegIndex:

@@ -8,7 +8,6 @@ import numpy as np
 
 from cuaug import transforms as T
 from cuaug._runtime.native import address, library
-from cuaug.devices import fuse_luts
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 
@@ -18,6 +17,7 @@ CHAINS: dict[str, list[Any]] = {
     "crop": [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), NORMALIZE],
     "erase": [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), NORMALIZE, T.RandomErasing()],
     "color": [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1), NORMALIZE],
+    "pillow": [T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), NORMALIZE], pillow=13)],
     "rotate": [T.RandomRotation(30), NORMALIZE],
     "randaugment": [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.RandAugment(), NORMALIZE],
 }
@@ -27,7 +27,7 @@ def plan_chain(name: str, height: int, width: int, samples: int, dtype: Type = T
     """The plan of a batch of uint8 images, as a loader makes it."""
     plan = Plan([height] * samples, [width] * samples, source_type=Type.UINT8, channels=3)
     T.Compose(CHAINS[name]).plan(plan, SampleRNG(0, 0, np.arange(samples)))
-    return fuse_luts(plan.compile(dtype, Layout.CHW))
+    return plan.compile(dtype, Layout.CHW)
 
 
 def signatures(compiled: CompiledPlan) -> list[int]:

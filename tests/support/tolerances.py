@@ -22,7 +22,6 @@ PILLOW_BILINEAR_LEVELS = Tolerance(1, "Pillow rounds to uint8 between its two pa
 PILLOW_BICUBIC_LEVELS = Tolerance(1, "a result beside a rounding boundary falls to either side of it")
 PILLOW_COLOR_LEVELS = Tolerance(2, "Pillow truncates where the kernels round, and rounds the gray it blends with")
 PILLOW_AUTOCONTRAST_LEVELS = Tolerance(1, "Pillow truncates where the kernels round")
-OPENCV_EQUALIZE_LEVELS = Tolerance(1.5, "OpenCV rounds, Pillow truncates, and each leaves out one end of the levels")
 OPENCV_CLAHE_LEVELS = Tolerance(1, "on aarch64 OpenCV has other bits than on x86-64, in up to one value of a thousand")
 if platform.machine() == "x86_64":
     OPENCV_CLAHE_LEVELS = EXACT
@@ -31,12 +30,9 @@ COLOR_LEVELS = Tolerance(1, "a result beside a rounding boundary falls to either
 OPENCV_HUE_LEVELS = Tolerance(1, "OpenCV's float HSV has the hue in degrees and adds epsilon to each divisor")
 ROUNDING_LEVELS = Tolerance(0.5 + 1e-3, "half a level of rounding, and float32's error before it")
 
-OPENCV_WARP_LEVELS = Tolerance(3, "OpenCV rounds places to 1/32 of a pixel: a few levels a pixel, times that twice")
-PILLOW_WARP_LEVELS = Tolerance(1, "Pillow truncates to uint8 where the kernels round, and mixes in double")
 MIRRORED_WARP_LEVELS = Tolerance(1, "a mirrored place is another double, and a result beside a boundary falls off it")
 CONVOLUTION_LEVELS = Tolerance(3, "OpenCV's uint8 Gaussian has weights of 8 bits; what they are off mostly cancels")
 PILLOW_SHARPNESS_LEVELS = Tolerance(3, "Pillow rounds the smoothed image, which counts up to twice, and truncates")
-TWICE_ROUNDED_LEVELS = Tolerance(1 + 2e-3, "as ROUNDING_LEVELS, for each chain's end and again for their mean")
 
 # float images in [0, 1]
 OPENCV_RESIZE = Tolerance(
@@ -47,7 +43,6 @@ COLOR = Tolerance(1e-5, "a few float32 operations against float64")
 HUE = Tolerance(2e-5, "as COLOR; the six sectors multiply the error of the hue")
 MATRIX = Tolerance(1e-5, "as COLOR, with coefficients up to 2")
 CLAHE = Tolerance(1.6e-5, "as COLOR; and exact halves of a level are set down by 1/1024 of it, as OpenCV rounds them")
-VALUES = Tolerance(2e-5, "float32 against float64, of values up to 3 in size")
 NORMALIZE = Tolerance(1e-5, "relative to 1 / std: one float32 product and sum instead of a difference and a quotient")
 NOISE = Tolerance(2e-5, "relative to std: float32 logarithm, root and cosine against float64")
 RARE_NOISE = Tolerance(

@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cuaug.plan import Border, BoxesKeypoints, Filter, Plan
-from cuaug.plan.padding_displacement import DisplacementField
 from tests.support.run_plans import plan_for, run_one
 from tests.support.strategies import Step, write
 from tests.support.targets.ramps import moves, points_of, ramp, shown
@@ -67,15 +66,6 @@ def enlarged_twice() -> list[Step]:
 def test_a_keypoint_lands_where_its_pixel_does(case):
     h, w, chain, seed = case
     assert max(misses(h, w, chain, random_points(h, w, seed)), default=0.0) <= 1.0
-
-
-def test_the_comparison_detects_a_third_of_a_pixel():
-    rng = np.random.default_rng(0)
-    chain = [Step("resize", {"height": 30, "width": 50, "filter": Filter.BILINEAR, "antialias": True}), Step("flip")]
-    keypoints = rng.uniform(0, (40, 20), (60, 2))
-    found = misses(20, 40, chain, keypoints)
-    assert len(found) > 40 and max(found) < 0.5
-    assert np.median(misses(20, 40, chain, keypoints, wrong=0.3)) > 2.0
 
 
 @given(st.data())
@@ -208,20 +198,3 @@ def test_a_matrix_that_flattens_the_image_loses_everything():
     plan.warp(np.array([[1.0, 0, 0], [1.0, 0, 0], [0, 0, 1]]), 9, 9)
     assert points.area_fraction[0] == 0 and not points.visible[0]
     np.testing.assert_array_equal(points.boxes(), [[0, 0, 0, 0]])
-
-
-@given(st.integers(0, 2**32 - 1), st.floats(0, 0.95))
-def test_inverting_a_field_is_exact_without_folds(seed, steepness):
-    """Cells of a twentieth to twice their size, as `GridDistortion` makes them."""
-    rng = np.random.default_rng(seed)
-    cells, size = rng.integers(1, 6, 2), rng.integers(10, 300, 2).astype(float)
-    shifts = [
-        np.append(0, np.cumsum(rng.uniform(-steepness, steepness, n) * side / n))
-        for n, side in zip(cells, size, strict=True)
-    ]
-    field = np.stack(np.meshgrid(shifts[1], shifts[0], indexing="ij"), axis=-1).astype(np.float32)  # (dy, dx)
-    displacement = DisplacementField(field[None], np.array([cells[1] + 1]), np.array([cells[0] + 1]))
-    places = rng.uniform(0, size, (50, 2))
-    at, sizes = np.zeros(50, int), np.broadcast_to(size, (50, 2))
-    moved, _ = displacement._displace(places, at, sizes)
-    np.testing.assert_allclose(displacement.undo(moved, at, sizes), places, atol=1e-3)

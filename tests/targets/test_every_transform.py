@@ -40,6 +40,8 @@ GEOMETRIC = [
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
+    "ResizeToCover",
+    "ResizeToMultiple",
     "Rot90",
     "ScaleJitter",
 ]
@@ -151,23 +153,3 @@ def test_masks_and_points_of_policies_move_together(transform):
         shown_there = target["masks"][:, row, column].T - 0.5
         known = (shown_there > 0).all(axis=1)
         assert known.mean() > 0.9 and np.abs(shown_there - before[there])[known].max(initial=0) <= 2.0
-
-
-@pytest.mark.parametrize("transform", MOVING)
-def test_targets_of_a_batch_equal_those_of_single_images(transform):
-    rng = np.random.default_rng(3)
-    targets = []
-    for k in range(N):
-        first = rng.uniform(0, 30, (k, 2))
-        boxes = np.concatenate([first, first + rng.uniform(0, 14, (k, 2))], axis=1).astype(np.float32)
-        targets.append(
-            {"boxes": boxes, "masks": rng.integers(0, 2, (k, H, W)).astype(np.uint8), "labels": np.arange(k)}
-        )
-    plan, mover = planned(transform, targets, 5)
-    for k, got in enumerate(map(mover(plan.compile()), range(N))):
-        alone = Plan([H], [W], source_type=Type.FLOAT32)
-        one = Targets([targets[k]], [H], [W]).attach(alone)
-        transform.plan(alone, SampleRNG(5, 0, [k]))
-        want = one(alone.compile())(0)
-        assert got.keys() == want.keys() and all(np.array_equal(got[key], want[key]) for key in got)
-        assert got["boxes"].dtype == np.float32 and got["boxes"].shape == (k, 4)

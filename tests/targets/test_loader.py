@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import DecodedCache, Loader, LoaderError, TransformError, collate
+from cuaug import DecodedCache, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.sources import Coco
 from tests.support.loader.further_pictures import Memory
@@ -134,39 +134,6 @@ def test_an_empty_batch_has_no_targets(tmp_path):
         assert len(batch.images) == 0 and batch.labels == []
 
 
-def test_targets_move_before_and_after_a_batch_transform(tmp_path):
-    chain = [T.Resize((32, 32)), T.Lambda(lambda images: 255 - images), T.Pad((10, 0, 0, 0)), T.RandomHorizontalFlip(1)]
-    data = source(tmp_path)
-    with Loader(data, chain, batch_size=COUNT, device="cpu") as loader:
-        for i, target in enumerate(next(iter(loader)).labels):
-            height, width = data._sizes[i]
-            want = data.label(i)["boxes"] * (32 / np.array([width, height, width, height]))
-            want = np.stack([32 - want[:, 2], want[:, 1], 32 - want[:, 0], want[:, 3]], axis=1)
-            np.testing.assert_allclose(target["boxes"], want, atol=1e-4)
-
-
-def test_box_format_of_the_chain(tmp_path):
-    Image.new("RGB", (20, 10)).save(tmp_path / "a.jpg")
-    label = {"boxes": np.array([[1.0, 2.0, 5.0, 6.0]])}
-    chain = T.Compose([T.RandomHorizontalFlip(1)], box_format="xywh")
-    with Loader([(str(tmp_path / "a.jpg"), label)], chain, device="cpu") as loader:
-        (_, (target,)) = next(iter(loader))
-        assert target["boxes"].tolist() == [[14, 2, 5, 6]]
-
-
-def test_errors_name_the_sample(tmp_path):
-    for name in "ab":
-        Image.new("RGB", (20, 10)).save(tmp_path / f"{name}.jpg")
-    files = [(str(tmp_path / "a.jpg"), 3), (str(tmp_path / "b.jpg"), {"masks": np.zeros((1, 10, 21))})]
-    with (
-        Loader(files, batch_size=2, device="cpu") as loader,
-        pytest.raises(
-            TransformError, match=r"b\.jpg' \(sample 1\): masks must be .* 10 x 20, not of shape \(1, 10, 21\)"
-        ),
-    ):
-        next(iter(loader))
-
-
 def test_a_cache_that_scales_images_is_refused(tmp_path):
     with (
         Loader(source(tmp_path), TRAINING, batch_size=2, device="cpu", cache=DecodedCache(short_side=32)) as loader,
@@ -193,7 +160,7 @@ def test_collate_of_target_dicts():
         collate([labels[0], 3])
 
 
-@pytest.mark.parametrize("cache", [None, "encoded", "decoded"])
+@pytest.mark.parametrize("cache", [None, "decoded"])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list], ids=["array", "tensor", "list"])
 def test_writing_to_a_batch_changes_no_source_or_cache(cache, kind):
 
@@ -259,10 +226,3 @@ def test_a_collate_fn_receives_tensors(chain):
         assert made["meta"][1:] == ("text", 5) and made["names"] == ["a"]
         made["boxes"].zero_()
     assert label["boxes"].any(), "the source's own array is left alone"
-
-
-@pytest.mark.parametrize("label", [np.arange(3), torch.arange(3)])
-def test_a_collate_fn_receives_tensors_of_array_labels(label):
-    with Loader(Labeled(label), batch_size=2, device="cpu", collate_fn=torch.stack) as loader:
-        _, labels = next(iter(loader))
-    assert labels.tolist() == [[0, 1, 2]] * 2

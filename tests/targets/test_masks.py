@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import TransformError
+from cuaug import transforms as T
 from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.targets import Targets
 from tests.support.run_plans import assert_same, plan_for, run_one
-from tests.support.strategies import NEIGHBORHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
+from tests.support.strategies import Step, chains, write
 from tests.support.targets.ramps import curvature, moves, ramp
 
 sides = st.integers(1, 50)
@@ -74,23 +76,6 @@ def test_a_mask_shows_the_pixel_under_the_center(data):
     assert (columns[outside] == -0.5).all() and (rows[outside] == -0.5).all()
 
 
-def test_shrinking_by_four_shows_the_center_pixel():
-    mask = np.repeat(np.arange(16, dtype=np.int32)[None], 16, axis=0)
-    chain = [Step("resize", {"height": 4, "width": 4, "filter": Filter.BILINEAR, "antialias": True})]
-    np.testing.assert_array_equal(moved({"mask": mask}, 16, 16, chain)["mask"][0], [2, 6, 10, 14])
-    flipped = moved({"mask": mask}, 16, 16, [Step("flip"), *chain])["mask"][0]
-    assert (np.abs(flipped - [13.5, 9.5, 5.5, 1.5]) <= 0.5).all()
-
-
-@given(st.data())
-def test_pixel_operations_leave_masks_alone(data):
-    h, w = data.draw(sides), data.draw(sides)
-    names = (*POINTWISE, *POSITIONAL, *NEIGHBORHOODS)
-    chain = [data.draw(steps(data.draw(st.sampled_from(names)), h, w))[0] for _ in range(data.draw(st.integers(1, 4)))]
-    mask = np.random.default_rng(1).integers(0, 1000, (h, w))
-    assert_same(moved({"mask": mask}, h, w, chain)["mask"], mask)
-
-
 @given(st.data(), DTYPES, st.integers(0, 5))
 def test_every_dtype_is_lossless(data, dtype, count):
     """No chain makes new values, and all masks move alike."""
@@ -121,15 +106,34 @@ def test_mask_fill(fill, dtype):
     assert_same(moved({"mask": mask}, 2, 2, [edge], mask_fill=fill)["mask"], np.pad(mask, ((0, 1), (1, 0)), "edge"))
 
 
-def test_mask_fill_applies_to_class_masks_only():
-    pad = Step("pad", {"left": 1, "top": 0, "right": 0, "bottom": 0, "border": Border.CONSTANT, "fill": 0.5})
-    for dtype in (np.uint8, bool):
-        masks = np.ones((2, 1, 2), dtype=dtype)
-        assert moved({"masks": masks}, 1, 2, [pad], mask_fill=255)["masks"].tolist() == [[[0, 1, 1]]] * 2
-
-
 def test_a_fill_that_the_dtype_cannot_hold_is_refused():
     with pytest.raises(TransformError, match=r"mask has dtype uint8, which cannot hold mask_fill=256"):
         moved({"mask": np.zeros((2, 2), np.uint8)}, 2, 2, [], mask_fill=256)
     with pytest.raises(TransformError, match=r"mask has dtype bool, which cannot hold mask_fill=255"):
         moved({"mask": np.zeros((2, 2), bool)}, 2, 2, [], mask_fill=255)
+
+
+@given(
+    st.integers(8, 60), st.integers(8, 60), st.integers(3, 70), st.integers(3, 70),
+    st.sampled_from(["bilinear", "lanczos", "nearest"]), st.integers(0, 3), st.integers(-3, 5),
+    st.sampled_from(["constant", "reflect"]), st.integers(0, 99),
+)  # fmt: skip
+def test_masks_with_pillow_are_its_nearest(height, width, new_h, new_w, filter, turns, room, border, seed):
+    """The mask of any resize is the image of a nearest one, between crops, turns and padding."""
+    labels = np.random.default_rng(seed).integers(0, 256, (1, height, width), dtype=np.uint8)
+
+    def chain(interpolation):
+        return T.Compose(
+            [
+                T.CenterCrop((height - 3, width - 2)),
+                T.Rot90(turns),
+                T.Resize((new_h, new_w), interpolation),
+                T.Rot90(turns // 2),
+                T.Pad(min(room, new_h - 1, new_w - 1) if new_h > 6 < new_w else 0, padding_mode=border),
+            ],
+            pillow=13,
+        )
+
+    image = torch.from_numpy(labels)
+    _, moved = chain(filter)(image, {"mask": image[0]})
+    assert torch.equal(moved["mask"], chain("nearest")(image)[0])

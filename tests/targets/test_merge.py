@@ -141,18 +141,6 @@ def test_keypoints_and_class_masks_of_a_mosaic():
     assert (seen == 2).any() and (seen == 0).any()
 
 
-@pytest.mark.parametrize("format", ["xyxy", "xywh", "cxcywh"])
-@pytest.mark.parametrize("in_dict", [True, False])
-def test_box_formats_and_types(format, in_dict):
-    """A window that begins at 0 shows only the first image."""
-    boxes = {"xyxy": [2, 3, 12, 14], "xywh": [2, 3, 10, 11], "cxcywh": [7, 8.5, 10, 11]}[format]
-    for kind in (list, np.array, torch.tensor):
-        target = {"boxes": kind([[float(v) for v in boxes]]), **({"format": format} if in_dict else {})}
-        chain = T.Compose([T.Mosaic(start_ratio_range=(0, 0))], **({} if in_dict else {"box_format": format}))
-        _, (made,) = chain(torch.zeros(1, 3, 20, 30), [target])
-        assert type(made["boxes"]) is type(target["boxes"]) and np.array_equal(made["boxes"], target["boxes"])
-
-
 def test_class_masks_show_the_fill_beyond_the_images():
     x, targets = torch.zeros(1, 3, 4, 4, dtype=torch.uint8), [{"mask": np.ones((4, 4), dtype=np.uint8)}]
     chain = T.Compose([T.Mosaic((10, 10), (-0.25, -0.25), fill=(1, 2, 3))], mask_fill=255)

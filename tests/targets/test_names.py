@@ -223,17 +223,6 @@ def test_names_merge_over_inner_chains_and_pickle():
     assert got["camera"] is depth
 
 
-def test_names_in_a_loader(tmp_path):
-    Image.new("RGB", (W, H)).save(tmp_path / "1.png")
-    depth = np.arange(H * W, dtype=np.float32).reshape(H, W)
-    files = [(str(tmp_path / "1.png"), {"depth": depth, "camera": depth})]
-    chain = T.Compose([T.RandomHorizontalFlip(1)], masks=("depth",), pass_through=("camera",))
-    with Loader(files, chain, device="cpu") as loader:
-        labels = next(iter(loader)).labels
-        np.testing.assert_array_equal(labels["depth"][0], depth[:, ::-1])
-        np.testing.assert_array_equal(labels["camera"][0], depth)
-
-
 # --- arrays without a name --------------------------------------------------------------------------------------------
 
 POINTS = np.array([[3.0, 4.0], [10.0, 12.0], [20.0, 7.0]])

@@ -336,11 +336,6 @@ def test_errors_name_the_key_the_value_and_the_expected_shape(target, message):
         moved_all([3, target])
 
 
-def test_an_unknown_box_format():
-    with pytest.raises(TransformError, match="box_format must be one of 'xyxy', 'xywh', 'cxcywh', not 'coco'"):
-        Targets([], [], [], box_format="coco")
-
-
 def test_unlabeled_keypoints_may_hold_any_value():
     points = np.array([[np.nan, np.nan, 0.0], [1.0, 2.0, 1.0]])
     assert moved({"keypoints": points})["keypoints"].tolist() == [[0, 0, 0], [29, 2, 1]]

@@ -1,16 +1,15 @@
-"""Writes docs/parity.md: errors against Pillow, OpenCV, torch and torchvision's formulas, on photos.
+"""Writes the tables of docs/parity.md: errors against Pillow, OpenCV, torch and torchvision's formulas, on photos.
 
     python -m tests.tools.parity [--out docs/parity.md]
 
 The first table compares functions with other libraries, and with torchvision's formulas in NumPy (tests/references).
-The second compares the transforms of cases.py and batch_cases.py with the formulas, given the drawn parameters. The
-third lists deliberate differences.
+The second lists deliberate differences.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +26,7 @@ from tests.references import color, filters, jpeg, statistics, warp
 from tests.references.transforms import yuv
 from tests.support import tolerances
 from tests.support.tolerances import Tolerance
-from tests.support.transforms.cases import BASES, CASES, TARGET_TRANSFORMS, WRAPPERS
-from tests.tools.batch_cases import BATCH_CASES, pairs
 from tests.tools.differences import DIFFERENCES, Difference
-from tests.tools.parity_page import PAGE
 from tests.tools.peer_outputs import (
     PIL,
     DecodedImage,
@@ -41,6 +37,7 @@ from tests.tools.peer_outputs import (
     displaced,
     enhanced,
     erased,
+    evaluated,
     formula,
     hsv,
     interpolated,
@@ -49,37 +46,10 @@ from tests.tools.peer_outputs import (
     warped,
     wave,
 )
-from tests.transforms.test_every import by_reference, run
 
+PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
 #: Random functions, which are compared as transforms, where the draws are known.
 DRAWN = {"gaussian_noise": "GaussianNoise"}
-#: Transforms that move whole pixels, or give whole levels.
-EXACT = {
-    *("CenterCrop", "Pad", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "Rot90", "RandomRot90", "D4"),
-    *(
-        "RandomZoomOut",
-        "RandomRelativeCrop",
-        "FixedSizeCrop",
-        "RandomChannelPermutation",
-        "LUT",
-        "RandomPosterize",
-        "RandomSolarize",
-        "RandomInvert",
-    ),
-    *("RandomEqualize", "SaltAndPepper", "CoarseDropout", "GridMask", "RandomMask", "MedianBlur", "JPEG"),
-}
-#: Transforms that change no pixels themselves.
-PIXELLESS = (
-    BASES | WRAPPERS | TARGET_TRANSFORMS - {"RandomIoUCrop"} | {"Lambda", "PerFrame", "UniformTemporalSubsample"}
-)
-
-
-def small_photos() -> DecodedImage:
-    """(6, 40, 48, 3) uint8: each photo, and each photo rotated by 180 degrees."""
-    reduced = [np.asarray(Image.fromarray(photo).resize((48, 40), PIL.BOX)) for photo in photos()]
-    return np.stack([*reduced, *(photo[::-1, ::-1] for photo in reduced)])
-
-
 NEGATIVE = np.arange(256)[::-1]
 SEPIA = np.array([[0.393, 0.769, 0.189, 0], [0.349, 0.686, 0.168, 0], [0.272, 0.534, 0.131, 0]])
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -88,6 +58,8 @@ FROM, TO = [(0, 0), (90, 0), (90, 80), (0, 80)], [(7, 4), (95, 9), (80, 85), (3,
 #: The names in the calls.
 NAMES = {"F": functional, "FROM": FROM, "TO": TO, "wave": wave}
 NAMES |= {"FLOAT": torch.float32, "UINT8": torch.uint8}
+EVALUATION = T.Compose([T.Resize(80), T.CenterCrop(70), T.Normalize(MEAN, STD)], pillow=13)
+NAMES |= {"EVALUATION": EVALUATION, "Image": Image}
 NAMES |= {"NEGATIVE": NEGATIVE, "SEPIA": SEPIA, "MEAN": MEAN, "STD": STD}
 
 
@@ -116,10 +88,16 @@ FUNCTIONS = (
           lambda image: cv2.resize(image, (96, 70), interpolation=cv2.INTER_NEAREST), "EXACT"),
     Entry('F.resize(image, (72, 96), "nearest-exact")', "Pillow",
           by_pillow(Image.Image.resize, (96, 72), PIL.NEAREST), "EXACT"),
+    *(Entry(f'F.resize(image, (70, 96), "{mode.name.lower()}", pillow=13)', "Pillow",
+            by_pillow(Image.Image.resize, (96, 70), mode), "EXACT")
+      for mode in (PIL.NEAREST, PIL.BILINEAR, PIL.BICUBIC, PIL.BOX, PIL.HAMMING, PIL.LANCZOS)),
     Entry("F.crop(image, 9, 20, 64, 90)", "NumPy", lambda image: image[9:73, 20:110], "EXACT"),
     Entry("F.resized_crop(image, 9, 20, 64, 90, (48, 48))", "Pillow",
           lambda image: by_pillow(Image.Image.resize, (48, 48), PIL.BILINEAR)(image[9:73, 20:110]),
           "PILLOW_BILINEAR_LEVELS"),
+    Entry("F.resized_crop(image, 9, 20, 64, 90, (48, 48), pillow=13)", "Pillow",
+          lambda image: by_pillow(Image.Image.resize, (48, 48), PIL.BILINEAR)(image[9:73, 20:110]), "EXACT"),
+    Entry("EVALUATION(Image.fromarray(image))", "Pillow and torch", evaluated, "EXACT"),
     Entry("F.center_crop(image, (60, 70))", "NumPy", lambda image: corners(image)[4], "EXACT"),
     Entry("F.five_crop(image, (60, 70))", "NumPy", corners, "EXACT"),
     Entry("F.ten_crop(image, (60, 70))", "NumPy",
@@ -221,25 +199,6 @@ def function_row(entry: Entry) -> Row:
     return Row(name, cells, *_errors(pairs, unit), Tolerance(most * unit, reason if most else "exact"))
 
 
-def transform_row(name: str) -> Row:
-    """The worst of its cases, each with p = 1 on all photos."""
-    if name in BATCH_CASES:
-        return Row(name, f"`{name}`", *_errors(pairs(name, small_photos())), BATCH_CASES[name].tolerance)
-    images, rows = small_photos(), []
-    for transform, reference in CASES[name]:
-        acting = copy.copy(transform)
-        if isinstance(acting, T.RandomTransform):
-            acting.p = 1.0
-        got, want = run(acting, images, 0), by_reference(acting, reference, images, 0)
-        is_float = max(np.max(image) for image in got) < 10
-        unit, (most, reason) = (255.0, tolerances.VALUES) if is_float else (1.0, tolerances.ROUNDING_LEVELS)
-        most, reason = tolerances.EXACT if name in EXACT else (most, reason)
-        want = want if is_float else [np.clip(image, 0, 255) for image in want]
-        errors = _errors(zip(got, want, strict=True), unit)
-        rows.append(Row(name, f"`{name}`", *errors, Tolerance(most * unit, reason)))
-    return max(rows, key=lambda row: (row.most - row.tolerance.most, row.mean))
-
-
 def difference_row(entry: Difference) -> tuple[str, str, float, float]:
     chain = T.Compose(list(entry.chain))
     results = [(np.asarray(entry.ours(chain, image)), entry.theirs(image)) for image in photos()]
@@ -250,10 +209,6 @@ def functions() -> list[Row]:
     return [function_row(entry) for entry in FUNCTIONS]
 
 
-def transforms() -> list[Row]:
-    return [transform_row(name) for name in [*CASES, *BATCH_CASES]]
-
-
 def figure(value: float) -> str:
     return "0" if value == 0 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
@@ -262,26 +217,29 @@ def line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def page(functions: list[Row], transforms: list[Row]) -> str:
-    def figures(row: Row) -> tuple[str, ...]:
-        return row.cells, figure(row.most), figure(row.mean), f"{row.tolerance.most:.3g}"
+def with_rows(page: str, first: str, rows: Iterable[str]) -> str:
+    """The page with other rows in the table whose first column is `first`."""
+    table = rf"^(\| {first} \|.*\n\|[-|]+\n)(?:\|.*\n)+"
+    made, count = re.subn(table, lambda found: found[1] + "".join(rows), page, flags=re.MULTILINE)
+    assert count == 1, f"{count} tables of {first}"
+    return made
 
+
+def page(functions: list[Row]) -> str:
+    """docs/parity.md with current tables."""
+    rows = [
+        line(row.cells, figure(row.most), figure(row.mean), f"{row.tolerance.most:.3g}", row.tolerance.reason)
+        for row in functions
+    ]
     differences = map(difference_row, DIFFERENCES)
-    return PAGE.format(
-        functions="".join(line(*figures(row), row.tolerance.reason) for row in functions),
-        transforms="".join(line(*figures(row)) for row in transforms),
-        differences="".join(line(case, reason, figure(most), figure(mean)) for case, reason, most, mean in differences),
-    )
+    apart = [line(case, reason, figure(most), figure(mean)) for case, reason, most, mean in differences]
+    return with_rows(with_rows(PAGE.read_text(), "call", rows), "chain", apart)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the errors of cuaug against other libraries.")
-    parser.add_argument("--out", type=Path, help="output file; without it, print the page")
-    out = parser.parse_args().out
-    if out:
-        out.write_text(page(functions(), transforms()))
-    else:
-        print(page(functions(), transforms()))
+    parser.add_argument("--out", type=Path, default=PAGE, help="output file")
+    parser.parse_args().out.write_text(page(functions()))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,17 @@ def by_pillow(change: Callable[..., Image.Image], *arguments: Any) -> Callable[[
     return lambda image: np.asarray(change(Image.fromarray(image), *arguments))
 
 
+def evaluated(image: DecodedImage) -> torch.Tensor:
+    """Resize(80), CenterCrop(70), ToTensor and Normalize of torchvision, by Pillow and torch."""
+    h, w = image.shape[:2]
+    short, long = 80, int(80 * max(h, w) / min(h, w))
+    resized = np.array(Image.fromarray(image).resize((short, long) if w <= h else (long, short), PIL.BILINEAR))
+    top, left = (round((size - 70) / 2.0) for size in resized.shape[:2])
+    levels = torch.from_numpy(resized[top : top + 70, left : left + 70]).permute(2, 0, 1).contiguous()
+    mean, std = (torch.tensor(values)[:, None, None] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    return levels.float().div(255).sub_(mean).div_(std)
+
+
 def enhanced(kind: Any, factor: float) -> Callable[[DecodedImage], DecodedImage]:
     return lambda image: np.asarray(kind(Image.fromarray(image)).enhance(factor))
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from cuaug import devices
 from cuaug import transforms as T
 from cuaug.errors import TransformError
 from cuaug.transforms import policies
@@ -132,24 +131,6 @@ def test_each_image_has_its_own_chains_independent_of_the_batch():
     assert len({image.numpy().tobytes() for image in made}) > 28
     for i in (0, 7, 31):
         assert torch.equal(chain.replay(told[i], x[i]), made[i])
-
-
-def test_launches_do_not_depend_on_the_batch(monkeypatch):
-    runs, run = [], devices.run
-
-    def count_launches(tables, *args, **kwargs):
-        runs.append(tables.launches)
-        run(tables, *args, **kwargs)
-
-    monkeypatch.setattr(devices, "run", count_launches)
-    passes = []
-    for n in (40, 160):
-        runs.clear()
-        torch.manual_seed(0)
-        T.AugMix()(random_images(n))
-        passes.append(list(runs))
-    # An empty plan first, then one plan for all chains: at most two passes for each of three operations.
-    assert all(len(each) == 2 and each[0] == 1 and each[1] <= 7 for each in passes) and passes[0] == passes[1]
 
 
 def test_labels_and_gray_images():

@@ -76,11 +76,6 @@ def test_a_loader_takes_functions(tmp_path):
             "Resize",
             "torchvision.transforms.v2.Resize: use cuaug.transforms.Resize",
         ),
-        (
-            "torchvision.transforms.transforms",
-            "RandomCrop",
-            "torchvision.transforms.RandomCrop: use cuaug.transforms.Rand",
-        ),
         ("torchvision.transforms.transforms", "ToTensor", r"ToTensor: use cuaug.transforms: ToDtype\(torch.float32"),
         ("torchvision.transforms.v2._other", "Unknown", "Unknown: use a transform of cuaug.transforms, or .*Lambda"),
         (

@@ -27,22 +27,6 @@ CHAIN = T.Compose(
 )
 
 
-def test_the_frames_of_a_clip_share_their_draws():
-    torch.manual_seed(0)
-    made = CHAIN(CLIPS)
-    assert made.shape == (4, 5, 3, 16, 20)
-    assert (made == made[:, :1]).all(), "within a clip"
-    assert all(not torch.equal(made[0], made[k]) for k in range(1, 4)), "each clip has its own"
-
-
-def test_a_clip_draws_as_an_image_of_a_batch():
-    torch.manual_seed(7)
-    images = CHAIN(CLIPS[:, 0])
-    torch.manual_seed(7)
-    clips = CHAIN(CLIPS)
-    assert torch.equal(clips[:, 0], images) and torch.equal(clips[:, 4], images)
-
-
 @pytest.mark.parametrize("noise", [T.GaussianNoise(), T.SaltAndPepper(p=1.0), T.ShotNoise(p=1.0)])
 def test_noise_differs_from_frame_to_frame(noise):
     torch.manual_seed(3)
@@ -128,16 +112,6 @@ def test_a_target_of_a_clip_stays_where_frames_draw_colors_apart():
         np.testing.assert_array_equal(found["mask"], other["mask"])
 
 
-def test_arrays_and_floats():
-    array = CLIPS.movedim(2, -1).numpy()
-    torch.manual_seed(1)
-    made = CHAIN(array)
-    torch.manual_seed(1)
-    assert np.array_equal(made, CHAIN(CLIPS).movedim(2, -1).numpy()) and isinstance(made, np.ndarray)
-    assert CHAIN(CLIPS.float() / 255).dtype == torch.float32
-    assert T.Compose([T.ToDtype(torch.float32, scale=True)])(CLIPS).shape == CLIPS.shape
-
-
 def test_segments_and_functions_of_frames():
     shapes = []
 
@@ -170,13 +144,6 @@ def test_clips_of_a_call_are_mixed_as_a_whole(mix, channels_last):
     assert torch.equal(chain.replay(params, clips, [0, 1, 2, 3])[0], again)
 
 
-def test_views_come_before_frames():
-    chain = T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(8)])
-    made = chain(CLIPS)
-    assert made.shape == (4, 2, 5, 3, 8, 8)
-    assert (made == made[:, :, :1]).all() and not torch.equal(made[:, 0], made[:, 1])
-
-
 def test_a_clip_has_one_target():
     boxes = [{"boxes": [[2.0, 3.0, 9.0, 8.0]], "labels": [k]} for k in range(4)]
     torch.manual_seed(0)
@@ -187,17 +154,6 @@ def test_a_clip_has_one_target():
     mask = np.arange(24 * 32, dtype=np.int32).reshape(24, 32)
     flipped, target = T.RandomHorizontalFlip(1)(CLIPS[:1], [{"mask": mask}])
     assert torch.equal(flipped, CLIPS[:1].flip(-1)) and np.array_equal(target[0]["mask"], mask[:, ::-1])
-
-
-def test_trace_and_replay():
-    torch.manual_seed(2)
-    made, params = CHAIN.trace(CLIPS)
-    assert len(params) == 4
-    assert torch.equal(CHAIN.replay(params, CLIPS), made)
-    assert torch.equal(CHAIN.replay(params, CLIPS[:, 0]), made[:, 0]), "as for images"
-    views = T.Compose([T.RandomHorizontalFlip(), T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(8)])])
-    made, params = views.trace(CLIPS)
-    assert torch.equal(views.replay(params, CLIPS), made)
 
 
 @pytest.mark.parametrize(("frames", "count"), [(5, 3), (5, 5), (2, 6), (30, 7), (9, 1)])

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
-from torch.library import opcheck
 
 from cuaug import functional as F
 from cuaug import transforms as T
-from cuaug.functional import operator
+from cuaug.plan import Plan
+from cuaug.plan.layout import OpCode
 
 CHAIN = T.Compose([T.RandomResizedCrop(8), T.ColorJitter(0.4, 0.4), T.Normalize(0.5, 0.5)])
 
@@ -41,7 +40,7 @@ def test_compiled_code_gives_the_same_results(function):
         assert torch.equal(got, function(x).float().cumsum(-1))
 
 
-# --- functions as operators -------------------------------------------------------------------------------------------
+# --- every function ---------------------------------------------------------------------------------------------------
 
 X = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (2, 3, 20, 26), dtype=np.uint8))
 CORNERS = [(1, 2), (22, 0), (25, 19), (0, 17)]
@@ -90,111 +89,32 @@ ARGUMENTS = {
 }
 
 
-def operands(name, image):
-    """The operator's arguments for a call, as if the compiler made it."""
-    args, kwargs = ARGUMENTS[name]
-    tensors = []
-    plain = [operator._without_tensors(list(values), tensors) for values in (args, kwargs.values())]
-    return image, name, operator._encode(name, plain[0], tuple(kwargs), plain[1]), tensors
-
-
-def variants():
-    yield X
-    yield X[0].float() / 255
-    yield X.contiguous(memory_format=torch.channels_last)
-    yield (X / 255).to(torch.float16)
+#: Operations that are random for each pixel, that users write, or of chains with `pillow`: transforms alone run them.
+TRANSFORMS_ONLY = {
+    "ERASE_NOISE",
+    "MASK",
+    "GRID",
+    "SHOT_NOISE",
+    "NORMALIZE",
+    *(code.name for code in OpCode if "FUNCTION" in code.name),
+}
 
 
 def test_every_function_is_listed():
     assert set(ARGUMENTS) == set(F.__all__)
 
 
-@pytest.mark.parametrize("name", F.__all__)
-def test_the_operator_and_its_fake_equal_the_function(name):
-    args, kwargs = ARGUMENTS[name]
-    for image in variants():
-        if name == "solarize" and image.dtype != torch.uint8:
-            continue  # the threshold is in levels
-        torch.manual_seed(3)
-        want = getattr(F, name)(image, *args, **kwargs)
-        torch.manual_seed(3)
-        got = torch.ops.cuaug.functional(*operands(name, image))
-        for one, other in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
-            assert torch.equal(one, other) and one.stride() == other.stride()
-        opcheck(
-            torch.ops.cuaug.functional.default, operands(name, image), test_utils=("test_schema", "test_faketensor")
-        )
-
-
-@pytest.mark.parametrize("name", ["resize", "normalize", "ten_crop", "lut"])
-def test_opcheck(name):
-    opcheck(torch.ops.cuaug.functional.default, operands(name, X))
-
-
-def program(x):
-    small = F.resize(x, (12, 15), T.InterpolationMode.LANCZOS)
-    first, *_ = F.five_crop(F.lut(small, np.arange(256)[::-1].copy()), 9)
-    shifted = F.elastic(small, torch.full((1, 12, 15, 2), 0.1))
-    return F.normalize(F.horizontal_flip(shifted), 0.5, 0.25) * 2, first.float() + 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"backend": "aot_eager"}, {"backend": "aot_eager", "dynamic": True}, {}])
-def test_functions_compile_without_graph_breaks(options):
-    compiled = torch.compile(program, fullgraph=True, **options)
-    torch._dynamo.reset()
-    for x in (X, X.repeat(2, 1, 1, 1), torch.nn.functional.pad(X, (3, 4, 5, 6))):
-        for got, want in zip(compiled(x), program(x), strict=True):
-            assert torch.equal(got, want)
-
-
-@pytest.mark.slow
-def test_random_functions_draw_anew_in_compiled_code():
-    compiled = torch.compile(lambda x: (F.gaussian_noise(x), F.gaussian_noise(x)), fullgraph=True, backend="aot_eager")
-    compiled(X)
-    torch.manual_seed(7)
-    got = compiled(X)
-    torch.manual_seed(7)
-    want = F.gaussian_noise(X), F.gaussian_noise(X)
-    assert torch.equal(got[0], want[0]) and torch.equal(got[1], want[1]) and not torch.equal(*got)
-
-
-@pytest.mark.slow
-def test_functions_are_exported_with_unknown_sizes():
-    class Program(torch.nn.Module):
-        def forward(self, x):
-            return program(x)
-
-    sides = {0: torch.export.Dim("n", min=2, max=64), 2: torch.export.Dim("h", min=10, max=300)}
-    saved = io.BytesIO()
-    torch.export.save(torch.export.export(Program(), (X,), dynamic_shapes={"x": sides}), saved)
-    saved.seek(0)
-    loaded = torch.export.load(saved).module()
-    other = torch.nn.functional.pad(X, (0, 0, 7, 9)).repeat(3, 1, 1, 1)
-    for x in (X, other):
-        for got, want in zip(loaded(x), program(x), strict=True):
-            assert torch.equal(got, want)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda x: F.pad(x, 1, fill={torch.Tensor: 1}), "pad: in a compiled graph arguments are numbers"),
-        (lambda x: F.resize(x, 0), "size must be an integer"),
-        (lambda x: F.invert(x.float().requires_grad_()), "no gradient flows through transforms"),
-    ],
-)
-def test_errors_come_when_the_graph_is_made(function, message):
-    with pytest.raises(Exception, match=message):
-        torch.compile(function, fullgraph=True, backend="eager")(X)
+def test_every_operation_has_a_function(monkeypatch):
+    """docs/design.md, "... a point operation", says where it goes."""
+    append, appended = Plan.append, []
+    monkeypatch.setattr(Plan, "append", lambda plan, ops, where=None: appended.append(ops) or append(plan, ops, where))
+    for name, (args, kwargs) in ARGUMENTS.items():
+        getattr(F, name)(X, *args, **kwargs)
+    F.erase(X, 2, 3, 4, 5, 9)  # above, pixels of its own
+    run = {OpCode(code).name for ops in appended for code in ops["code"]}
+    assert run == {code.name for code in OpCode} - TRANSFORMS_ONLY
 
 
 def test_the_import_of_functions_does_not_import_the_compiler():
     code = "import sys, cuaug.functional; assert 'torch._dynamo' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="older versions of torch lack the tag")
-def test_the_compiler_keeps_functions_out_of_cuda_graphs():
-    assert torch.Tag.cudagraph_unsafe in torch.ops.cuaug.functional.default.tags

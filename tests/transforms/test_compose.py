@@ -1,25 +1,18 @@
-"""Chains: nesting, independent draws, numbers of launches, and common pipelines."""
+"""Chains: nesting, independent draws, and numbers of launches."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.plan import CompiledPlan, Plan
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms.execute import apply
-from tests.references import color, masks, sampling
-from tests.references.transforms import YUV
 from tests.transforms.test_every import run, stack
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -46,15 +39,6 @@ def test_a_nested_compose_draws_like_a_flat_one():
     flat = run(T.Compose(steps), images, 5)
     np.testing.assert_array_equal(run(T.Compose([steps[0], T.Compose(steps[1:3]), steps[3]]), images, 5), flat)
     np.testing.assert_array_equal(run(T.Compose([T.Compose([T.Compose(steps)])]), images, 5), flat)
-
-
-def test_draws_are_independent_of_earlier_transforms():
-    """Each transform draws at its own position: an earlier one with p of 0 changes nothing."""
-    images = stack()
-    for before in (T.RandomGrayscale(0.0), T.RandomErasing(p=0), T.RandomVerticalFlip(0)):
-        a = run(T.Compose([before, T.RandomCrop(15), T.RandomMask()]), images, 1)
-        b = run(T.Compose([T.Normalize(0, 1), T.RandomCrop(15), T.RandomMask()]), images, 1)
-        np.testing.assert_array_equal(a, np.rint(b * 255))
 
 
 def test_equal_transforms_in_one_chain_draw_independently():
@@ -147,28 +131,6 @@ def test_an_edit_updates_the_target_format_and_the_views():
         chain(image)
 
 
-def test_segments_of_an_unedited_chain_are_computed_once():
-    chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x)])
-    assert chain.segments is chain.segments
-    assert "_cached" in vars(chain) and "_cached" not in chain.__getstate__()
-
-
-def test_two_threads_may_compute_the_segments_at_once(monkeypatch):
-    barrier, split = threading.Barrier(2, timeout=60), T.Compose._split
-
-    def split_together(self):
-        barrier.wait()
-        segments = split(self)
-        barrier.wait()
-        return segments
-
-    monkeypatch.setattr(T.Compose, "_split", split_together)
-    chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x), T.CenterCrop(7)])
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: chain.segments, range(2)))
-    assert len(chain.segments) == 3
-
-
 def test_only_torch_generators_are_accepted():
     for generator in (42, np.random.default_rng(0)):
         with pytest.raises(TransformError, match=r"generator must be a torch.Generator or None, not (42|Generator)"):
@@ -225,96 +187,4 @@ def test_color_jitter_with_contrast_takes_at_most_two_launches():
     assert launches(T.RandomApply([T.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.0)) == 1
 
 
-@pytest.mark.parametrize(
-    "geometry", [T.RandomHorizontalFlip(), T.RandomVerticalFlip(1), T.RandomCrop(24), T.CenterCrop(9)]
-)
-def test_geometry_after_color_adds_no_launch(geometry):
-    for jitter in (T.ColorJitter(0.4, 0, 0.4, 0.1), T.ColorJitter(0.4, 0.4, 0.4, 0.1)):
-        assert launches(T.RandomResizedCrop(32), jitter, geometry) == launches(T.RandomResizedCrop(32), jitter)
-
-
-def test_a_batch_takes_the_launches_of_its_longest_program():
-    chain = [T.RandomApply([T.ColorJitter(contrast=0.5)], p=0.5), T.RandomResizedCrop(32)]
-    compiled = tables(chain, n=200)
-    passes = compiled.rows["active"].sum(axis=0)
-    assert compiled.launches == passes.max() and set(passes) >= {1, compiled.launches}
-
-
 # --- pipelines -------------------------------------------------------------------------------------------------------
-
-
-def test_crop_mask_convert_scale():
-    """RandomCrop(256) -> RandomMask -> ConvertColor -> ToDtype(scale=True), step by step in NumPy."""
-    images = stack(3, 300, 330)
-    chain = T.Compose([T.RandomCrop(256), T.RandomMask(0.3), T.ConvertColor(), T.ToDtype(torch.float32, scale=True)])
-    got = run(chain, images, 4)
-    rng = SampleRNG(4, 0, np.arange(3))
-    rng.next_transform(chain.transforms[0])
-    place = chain.transforms[0].make_params(rng, np.full(3, 300), np.full(3, 330))
-    rng.next_transform(chain.transforms[1])
-    rng.bernoulli(1.0)
-    keys = rng.keys()
-    assert got.shape == (3, 256, 256, 3) and got.dtype == np.float32
-    for i in range(3):
-        want = sampling.crop(images[i].astype(np.float64), int(place["top"][i]), int(place["left"][i]), 256, 256)
-        want = masks.mask(want, 0.3, keys[i], 0.0)
-        want = color.saturate(want @ YUV.T + [0, 128, 128], 255) / 255
-        np.testing.assert_allclose(got[i], want, atol=2e-5)
-
-
-def test_simclr():
-    """Two views of each image: all different, with the right size and range."""
-    s = 0.5
-    chain = T.Compose(
-        [
-            T.RandomResizedCrop(24),
-            T.RandomHorizontalFlip(),
-            T.RandomApply([T.ColorJitter(0.8 * s, 0.8 * s, 0.8 * s, 0.2 * s)], p=0.8),
-            T.RandomGrayscale(p=0.2),
-            T.ToDtype(torch.float32, scale=True),
-        ]
-    )
-    images = torch.from_numpy(np.repeat(stack(2, 60, 70)[1:], 60, axis=0)).permute(0, 3, 1, 2)
-    views = torch.cat([chain(images), chain(images)])
-    # The weights sum to 1 except for rounding.
-    assert views.shape == (120, 3, 24, 24) and views.min() >= 0 and views.max() <= 1 + 1e-6
-    assert len({view.numpy().tobytes() for view in views}) == 120
-    gray = (views.amax(1) - views.amin(1)).amax((1, 2)) < 2e-3
-    assert 0.05 < gray.float().mean() < 0.4
-
-
-@settings(max_examples=40)
-@given(st.lists(st.sampled_from(range(7)), max_size=5), st.integers(0, 9))
-def test_a_chain_equals_its_transforms_one_by_one(names, seed):
-    """On floats, which are not rounded in between, and without two resizes, which would fold into one."""
-    step = [
-        T.RandomHorizontalFlip(),
-        T.RandomCrop(14, padding=2),
-        T.ColorJitter(0.3, 0.3, 0.3, 0.2),
-        T.RandomErasing(),
-        T.RandomApply([T.RandomMask(0.2), T.RandomVerticalFlip()]),
-        T.Pad((1, 2), padding_mode="edge"),
-        T.RandomGrayscale(0.5),
-    ]
-    chain = [step[k] for k in names]
-    images = stack(5) / np.float32(255)
-    together = run(T.Compose(chain), images, seed)
-    rng = SampleRNG(seed, 0, np.arange(5))
-    for transform in chain:
-        images = _step(transform, images, rng)
-    assert together.shape == images.shape
-    np.testing.assert_allclose(together, images, atol=2e-4)
-
-
-def _step(transform: T.Transform, images: np.ndarray, rng: SampleRNG) -> np.ndarray:
-    return apply(images, lambda plan: transform.plan(plan, rng))
-
-
-def test_a_notebook_shows_a_table():
-    chain = T.Compose([T.Resize((4, 5)), T.RandomApply([T.Pad(1)]), abs], box_format="xywh")
-    page = chain._repr_html_()
-    assert page.startswith("<table><tr><th>1</th><td><pre>Resize(size=(4, 5))</pre>") and page.count("<tr>") == 4
-    assert "RandomApply" in page and "<th>box_format</th><td><pre>xywh" in page
-    assert "function=&lt;lambda&gt;)" in T.Compose([lambda x: x])._repr_html_().replace(
-        "test_a_notebook_shows_a_table.&lt;locals&gt;.", ""
-    )

@@ -18,7 +18,6 @@ from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.execute import apply
-from tests.transforms.test_compose import launches
 from tests.transforms.test_every import run, stack
 
 MANY = 6000
@@ -123,24 +122,6 @@ def test_each_planned_member_draws_at_its_own_position(make):
             assert abs(numbers[where].mean() - 0.5) < 5 * math.sqrt(1 / 12 / where.sum())
 
 
-@pytest.mark.parametrize("make", CHOICES)
-def test_later_transforms_draw_independently_of_the_choice(make):
-    images = stack(8)
-    mask = T.RandomMask(0.5, fill=7)
-    silent = [T.RandomApply([T.RandomVerticalFlip()], p=0.0), T.RandomVerticalFlip(0), T.RandomInvert(0)]
-    loud = [T.RandomApply([T.RandomVerticalFlip()], p=1.0), T.RandomVerticalFlip(1), T.RandomInvert(1)]
-    one, other = (run(T.Compose([make(members), mask]), images, 2) for members in (silent, loud))
-    np.testing.assert_array_equal((one == 7).all(axis=-1), (other == 7).all(axis=-1))
-
-
-def test_a_choice_equals_the_chosen_member():
-    """With fixed members, each result is one member's, and each member's occurs."""
-    images = np.repeat(stack(2)[1:], 60, axis=0)
-    members = [T.RandomInvert(1), T.RandomHorizontalFlip(1), T.Compose([T.Rot90(2), T.GaussianBlur(3, 1.0)])]
-    alone = {member(images[0]).tobytes() for member in members}
-    assert {image.tobytes() for image in T.RandomChoice(members)(images)} == alone and len(alone) == 3
-
-
 def test_a_normalizing_member_leaves_the_others_in_levels():
     """A bug: in chains after the first with a Normalize, fills were in units of white."""
     images = np.repeat(stack(2)[1:], 60, axis=0)
@@ -213,16 +194,6 @@ def test_repr_and_pickle(transform, seed):
 
 
 # --- launches --------------------------------------------------------------------------------------------------------
-
-
-def test_choices_cost_no_extra_launch():
-    free = [T.ColorJitter(0.4, 0, 0.4, 0.1), T.RandomGrayscale(), T.RandomErasing(1)]
-    assert launches(T.RandomResizedCrop(32), T.RandomChoice(free), T.Normalize(0.5, 0.5)) == 1
-    assert launches(T.RandomResizedCrop(32), T.RandomOrder(free), T.Normalize(0.5, 0.5)) == 1
-    assert launches(T.RandomResizedCrop(32), T.SomeOf(free, 2, replace=True), T.Normalize(0.5, 0.5)) == 1
-    costly = [T.GaussianBlur(3), T.RandomRotation(20), T.ColorJitter(contrast=0.5)]
-    assert launches(T.RandomResizedCrop(32), T.RandomChoice([*costly, *free]), T.Normalize(0.5, 0.5), n=256) == 2
-    assert launches(T.RandomResizedCrop(32), T.SomeOf([*costly, *free], 2), T.Normalize(0.5, 0.5), n=256) == 3
 
 
 def test_a_choice_that_changes_the_channels_is_refused():

@@ -1,10 +1,9 @@
-"""Elastic and grid distortion: torchvision's and OpenCV's formulas, and distributions."""
+"""Elastic and grid distortion: torchvision's formulas, and distributions."""
 
 from __future__ import annotations
 
 import math
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -14,32 +13,13 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
-from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms.warps import _MAX_MULTIPLICATIONS, _matmul
 from tests.references import warp as reference
 from tests.support import run_plans
 from tests.support.run_plans import assert_close, assert_same
 from tests.support.tolerances import EXACT, GRID_SAMPLE
 from tests.transforms.test_geometry import params
 from tests.transforms.test_warps import noise
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (20, 7, 5), (130, 113, 150), (40, 700, 90), (9, 40_000, 2)])
-def test_blocked_products_equal_matmul_and_blocks_are_small(monkeypatch, shape):
-    rows, inner, columns = shape
-    rng, blocks, matmul = np.random.default_rng(0), [], np.matmul
-    left = rng.integers(-9, 9, (2, rows, inner)).astype(float)
-    right = rng.integers(-9, 9, (3, 2, columns, inner)).astype(float).swapaxes(2, 3)
-
-    def record(a, b, out):
-        blocks.append(a.shape[-2] * a.shape[-1] * b.shape[-1])
-        return matmul(a, b, out=out)
-
-    monkeypatch.setattr(np, "matmul", record)
-    np.testing.assert_array_equal(_matmul(left, right), matmul(left, right))
-    assert max(blocks) <= max(_MAX_MULTIPLICATIONS, 8 * inner)
-
 
 # --- elastic ----------------------------------------------------------------------------------------------------------
 
@@ -57,7 +37,7 @@ def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 1.0), (2.5, 8.0)])
+@pytest.mark.parametrize("sigma", [(1.0, 1.0), (2.5, 8.0)])
 def test_elastic_noise_has_torchvisions_variance_and_covariance(sigma):
     """Variance, and covariance over distance, inside and at the borders, against torchvision's formula."""
     h, w, n = 64, 80, 1200
@@ -95,23 +75,6 @@ def test_elastic_alpha_scales_as_in_torchvision():
     np.testing.assert_allclose(std, [inside / 2, inside / 2], rtol=0.1)
 
 
-@pytest.mark.parametrize(
-    ("size", "alpha", "sigma", "inside", "corner"),
-    [
-        ((90, 50), 50.0, 5.0, (0.811, 0.810), (1.497, 1.532)),
-        # There the filter ends at 4 times the x sigma along both axes, which cuts off its tails along y.
-        ((40, 100), (30.0, 60.0), (3.0, 6.0), (0.603, 1.152), (1.130, 2.131)),
-    ],
-)
-def test_elastic_moves_as_far_as_torchvision(size, alpha, sigma, inside, corner):
-    """Standard deviations (x, y) in pixels, recorded from 2,500 draws of torchvision 0.29.1."""
-    field = params(T.ElasticTransform(alpha, sigma), *size, n=1500)["field"][..., ::-1]
-    rows, columns = (length // 2 for length in field.shape[1:3])
-    middle = field[:, rows - 2 : rows + 2, columns - 2 : columns + 2].std(axis=(0, 1, 2))
-    np.testing.assert_allclose(middle, inside, rtol=0.08)  # nodes are larger than what is interpolated between them
-    np.testing.assert_allclose(field[:, 0, 0].std(axis=0), corner, rtol=0.13)
-
-
 def test_an_elastic_sample_is_independent_of_other_sizes_in_the_batch():
     """Images of different sizes have different node grids; each has the same bits as alone."""
     batch = [noise(*size, seed) for seed, size in enumerate([(40, 57), (224, 30), (1, 1), (12, 91), (2, 5), (40, 57)])]
@@ -142,40 +105,12 @@ def test_functional_elastic_is_torchvisions(h, w, seed):
     assert_close(both[1], image.flip(2), EXACT)
 
 
-def test_functional_elastic_shares_one_field(monkeypatch):
-    stack, displacement = np.stack([noise(9, 14, seed) for seed in range(3)]), np.random.rand(1, 9, 14, 2)
-    shapes: list[tuple[int, ...]] = []
-    warp = Plan.warp
-    monkeypatch.setattr(Plan, "warp", lambda *a, **k: (shapes.append(k["field"].shape), warp(*a, **k))[1])
-    one = F.elastic(stack, displacement)
-    assert_close(one, F.elastic(stack, displacement.repeat(3, axis=0)), EXACT)
-    assert [len(shape) for shape in shapes] == [3, 4]
-
-
 def test_functional_elastic_refuses_a_field_of_another_size():
     with pytest.raises(TransformError, match=r"displacement must be \(1, 5, 6, 2\) here, not \(1, 6, 5, 2\)"):
         F.elastic(noise(5, 6), np.zeros((1, 6, 5, 2)))
 
 
 # --- grid distortion --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("normalized", [True, False])
-def test_grid_distortion_is_cv2s_remap(normalized):
-    image = cv2.GaussianBlur(noise(60, 80), (0, 0), 3)
-    transform = T.GridDistortion(4, 0.5, normalized=normalized, padding_mode="edge", p=1)
-    drawn = params(transform, 60, 80, n=20)
-    got = run_plans.plan_for(*[image] * 20)
-    transform.write(got, None, **drawn)
-    for i, result in enumerate(run_plans.run(got, [image] * 20)):
-        maps = []
-        for size, steps in ((60, drawn["steps_y"][i]), (80, drawn["steps_x"][i])):
-            ends = np.append(0.0, np.cumsum(steps)) * size / 4
-            assert not normalized or ends[-1] == pytest.approx(size)
-            maps.append(np.interp(np.arange(size) + 0.5, np.arange(5) * size / 4, ends) - 0.5)
-        y, x = np.meshgrid(*(m.astype(np.float32) for m in maps), indexing="ij")
-        want = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        assert np.abs(result * 255 - want).max() <= 3
 
 
 def test_grid_distortion_cells_are_uniform():

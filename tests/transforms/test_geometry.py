@@ -63,46 +63,6 @@ def test_resize_of_the_shorter_side_is_torchvisions(height, width, size, more):
     assert got == torchvision_size(height, width, size, max_size)
 
 
-def test_forms_of_the_resize_size():
-    assert sizes_after(T.Resize((30, 40)), 100, 200) == (30, 40)
-    assert sizes_after(T.Resize([30]), 100, 200) == sizes_after(T.Resize(30), 100, 200) == (30, 60)
-    assert sizes_after(T.Resize(30, max_size=45), 100, 200) == (22, 45)
-
-
-# --- CenterCrop, Pad -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("image", "size", "corner"),
-    [
-        ((10, 10), (4, 4), (3, 3)),
-        ((11, 11), (4, 4), (4, 4)),  # 3.5 rounds to the even 4
-        ((9, 9), (4, 4), (2, 2)),  # 2.5 rounds to the even 2
-        ((10, 9), (5, 4), (2, 2)),
-        ((7, 7), (7, 7), (0, 0)),
-    ],
-)
-def test_center_crop_rounds_as_torchvision(image, size, corner):
-    y, x = np.mgrid[: image[0], : image[1]].astype(np.uint8)
-    got = T.CenterCrop(size)(np.stack([y, x, x], axis=-1))
-    assert got.shape == (*size, 3) and tuple(got[0, 0, :2]) == corner
-
-
-def test_center_crop_pads_smaller_images_less_at_the_left_and_top():
-    got = T.CenterCrop(6)(np.full((3, 9), 200, np.uint8))
-    assert (got[:1] == 0).all() and (got[1:4] == 200).all() and (got[4:] == 0).all()
-    got = T.CenterCrop((3, 4))(np.full((3, 1), 200, np.uint8))
-    assert got.tolist() == [[0, 200, 0, 0]] * 3
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.tuples(*[st.integers(0, 9)] * 4))
-def test_pad_adds_left_top_right_bottom(height, width, padding):
-    left, top, right, bottom = padding
-    assert sizes_after(T.Pad(padding), height, width) == (height + top + bottom, width + left + right)
-    assert sizes_after(T.Pad((left, top)), height, width) == (height + 2 * top, width + 2 * left)
-    assert sizes_after(T.Pad(left), height, width) == (height + 2 * left, width + 2 * left)
-
-
 # --- RandomCrop ------------------------------------------------------------------------------------------------------
 
 

@@ -10,27 +10,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image, ImageOps
 
 from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
 from tests.support.run_plans import assert_same
-from tests.transforms.test_geometry import is_uniform, params, sizes_after
+from tests.transforms.test_geometry import is_uniform, params
 
 sides = st.integers(1, 700)
 SMALL = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
 
 
 # --- 90-degree rotations ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("k", [-5, -1, 0, 1, 2, 3, 6])
-def test_rot90_is_numpys_and_torchs(k):
-    image = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
-    assert_same(F.rot90(image, k), np.rot90(image, k))
-    assert_same(T.Rot90(k)(image), np.rot90(image, k))
-    tensor = torch.from_numpy(image).permute(2, 0, 1)
-    assert F.rot90(tensor, k).equal(torch.rot90(tensor, k, dims=(-2, -1)))
 
 
 def test_random_rot90_rotations_are_equally_likely():
@@ -73,6 +65,17 @@ def test_random_resize_draws_the_length_of_the_shorter_side(h, w, least, more):
     assert (drawn["height"] <= drawn["width"]).all() if h <= w else (drawn["height"] >= drawn["width"]).all()
 
 
+@given(sides, sides, sides, sides)
+def test_resize_to_cover_is_pillows_cover(h, w, height, width):
+    drawn = params(T.ResizeToCover((height, width)), h, w, n=1)
+    got = int(drawn["height"][0]), int(drawn["width"][0])
+    assert (got[0] == height and got[1] >= width) or (got[0] >= height and got[1] == width)
+    with Image.new("L", (w, h)) as image:
+        wanted = ImageOps.cover(image, (width, height)).size[::-1]
+    # Pillow rounds to a side that does not cover, by one, if the proportions are almost equal.
+    assert got == (max(wanted[0], height), max(wanted[1], width))
+
+
 def shortest_size(h: int, w: int, min_size: int, max_size: int | None) -> tuple[int, int]:
     """torchvision.transforms.v2.RandomShortestSize, as of 0.20, but never 0."""
     r = min_size / min(h, w)
@@ -88,11 +91,6 @@ def test_random_shortest_size_is_torchvisions(h, w, lengths, max_size):
     drawn = params(T.RandomShortestSize(lengths, max_size), h, w, n=300)
     got = set(zip(drawn["height"].tolist(), drawn["width"].tolist(), strict=True))
     assert got == {shortest_size(h, w, length, max_size) for length in lengths}
-
-
-def test_random_shortest_size_of_one_length():
-    assert sizes_after(T.RandomShortestSize(50), 100, 300) == (50, 150)
-    assert sizes_after(T.RandomShortestSize(50, max_size=120), 100, 300) == (40, 120)
 
 
 @given(sides, sides, st.integers(1, 600), st.integers(1, 600), st.integers(0, 99))
@@ -124,14 +122,6 @@ def test_random_zoom_out_positions_are_uniform():
     assert abs(np.corrcoef(across, down)[0, 1]) < 0.06
 
 
-def test_random_zoom_out_fills_the_canvas():
-    image = np.full((8, 8, 3), 200, np.uint8)
-    got = T.RandomZoomOut((1, 2, 3), (2, 2), p=1)(image)
-    assert got.shape == (16, 16, 3)
-    assert (got == 200).all(axis=-1).sum() == 64 and (got == [1, 2, 3]).all(axis=-1).sum() == 16 * 16 - 64
-    assert T.RandomZoomOut(p=0)(np.stack([image] * 9)).shape == (9, 8, 8, 3)
-
-
 # --- five and ten crops -----------------------------------------------------------------------------------------------
 
 
@@ -151,11 +141,6 @@ def test_five_crop_is_the_corners_and_the_center(size):
             assert_same(one, other)
     stack = torch.from_numpy(np.stack([image, image[::-1]])).permute(0, 3, 1, 2)
     assert torch.stack(F.five_crop(stack, size)).shape == (5, 2, 3, h, w)
-
-
-def test_five_crop_refuses_a_smaller_image():
-    with pytest.raises(TransformError, match=r"crop of 12 x 4 .* does not fit an image of 11 x 14"):
-        F.five_crop(np.zeros((11, 14, 3), np.uint8), (12, 4))
 
 
 def test_functional_center_crop_equals_the_transform():

@@ -81,19 +81,6 @@ def test_errors_of_lambda_and_of_chains(images):
         T.Compose([[T.RandomHorizontalFlip()]])
 
 
-def test_each_segment_has_its_own_draws(images):
-    """The same random transform draws anew in each segment."""
-    x = KINDS["batch of tensors"](np.concatenate([images] * 16))
-    seen = []
-    spy = T.Lambda(lambda batch: seen.append(batch.clone()) or batch)
-    chain = T.Compose([T.RandomHorizontalFlip(), spy, T.RandomHorizontalFlip()])
-    out = chain(x)
-    first = (seen[0] != x).flatten(1).any(1)
-    second = (out != seen[0]).flatten(1).any(1)
-    assert 10 < int(first.sum()) < 54 and 10 < int(second.sum()) < 54
-    assert 10 < int((first == second).sum()) < 54
-
-
 @pytest.fixture
 def files(tmp_path, images):
     paths = []
@@ -138,35 +125,6 @@ def test_partners_wrap_around_in_a_single_batch(images):
     assert torch.equal(Next()(x), x.roll(-1, 0)) and torch.equal(Next()(x[:1]), x[:1])
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_partners_on_several_ranks(files, ranks):
-    chain = [T.Resize((8, 8)), Next()]
-    got = {}
-    for rank in range(ranks):
-        with cuaug.Loader(files, chain, batch_size=2, shuffle=True, seed=5, rank=rank, world_size=ranks) as loader:
-            for batch in loader:
-                got.update(zip(batch.indices.tolist(), batch.labels.tolist(), strict=True))
-    with cuaug.Loader(files, chain, batch_size=11, shuffle=True, seed=5) as loader:
-        batch = next(iter(loader))
-    assert got == dict(zip(batch.indices.tolist(), batch.labels.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_partners_with_damaged_samples(files, on_error):
-    """Nothing hangs, the counts are right, and valid samples keep their index."""
-    for i in (0, 5, 6, 10):
-        open(files[i], "wb").close()
-    with cuaug.Loader(files, [T.Resize((8, 8)), Next()], batch_size=3, on_error=on_error) as loader:
-        batches = list(loader)
-    assert len(batches) == 4
-    valid = torch.cat([batch.indices[batch.valid] for batch in batches])
-    assert sorted(valid.tolist()) == [1, 2, 3, 4, 7, 8, 9]
-    if on_error == "replace":
-        assert [len(batch.images) for batch in batches] == [3, 3, 3, 2]
-    for batch in batches:
-        assert len(batch.images) == len(batch.labels) == len(batch.indices) == len(batch.params())
-
-
 # --- several views ---------------------------------------------------------------------------------------------------
 
 
@@ -191,13 +149,6 @@ def test_crops_of_any_image_type(kind, images):
         got = np.moveaxis(got.numpy(), -3, -1)
     expected = T.FiveCrop(9)(images)
     np.testing.assert_array_equal(got, expected if "batch" in kind or "last" in kind else expected[0])
-
-
-def test_other_transforms_act_on_all_views_alike(images):
-    """A chain draws once per image, not per crop."""
-    x = torch.full((32, 3, 20, 20), 100, dtype=torch.uint8)
-    out = T.Compose([T.RandomCrop(16), T.ColorJitter(0.9), T.TenCrop(8)])(x)
-    assert len(out.flatten(1).float().std(1).unique()) == 1 and len(out[:, 0, 0, 0, 0].unique()) > 10
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

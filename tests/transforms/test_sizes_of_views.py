@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug import transforms as T
-from cuaug.devices import OutputStacks, first_size_mismatch
 from cuaug.errors import TransformError
-from cuaug.plan import Layout
 from tests.transforms.test_views import chains, seeded, stack, steps_of_view
 
 SIZES = [(12, 13), (7, 9), (16, 5)]
@@ -40,37 +38,6 @@ def test_each_view_equals_its_chain_in_the_stack_of_its_size(drawn, n, data):
             for i in range(n):
                 alone = T.Compose(distinct).replay(steps_of_view(told[i], view), images[i])
                 np.testing.assert_array_equal(alone, one[i, k])
-
-
-@given(
-    st.lists(st.sampled_from(SIZES), min_size=1, max_size=6),
-    st.integers(1, 4),
-    st.sampled_from([Layout.CHW, Layout.HWC]),
-    st.sampled_from([torch.uint8, torch.float16, torch.float32]),
-)
-def test_each_plan_row_has_the_address_of_its_image(sizes, n, layout, dtype):
-    stacks = OutputStacks.from_sizes(np.array(sizes * n).T, len(sizes), 3, layout)
-    tensors = [torch.empty(shape, dtype=dtype) for shape in stacks.shapes]
-    addresses = stacks.addresses(tensors).reshape(n, len(sizes))
-    groups = grouped(sizes)
-    assert stacks.count == len(sizes) and stacks.views == list(groups.values())
-    for one, (size, views) in zip(tensors, groups.items(), strict=True):
-        image = (3, *size) if layout == Layout.CHW else (*size, 3)
-        assert one.shape == ((n, *image) if len(sizes) == 1 else (n, len(views), *image))
-        for i in range(n):
-            for k, view in enumerate(views):
-                assert addresses[i, view] == (one[i] if len(sizes) == 1 else one[i, k]).data_ptr()
-
-
-@given(st.lists(st.sampled_from(SIZES), min_size=1, max_size=3), st.integers(1, 4), st.data())
-def test_first_size_mismatch_finds_the_first_other_size(sizes, n, data):
-    rows = sizes * n
-    assert first_size_mismatch(np.array(rows).T, len(sizes)) is None
-    k = data.draw(st.integers(0, len(rows) - 1))
-    rows[k] = (99, 1)
-    # If the first image's view changed, the second image has the first mismatch.
-    want = None if n == 1 else k if k >= len(sizes) else k + len(sizes)
-    assert first_size_mismatch(np.array(rows).T, len(sizes)) == want
 
 
 VIEWS = T.MultiView([T.RandomCrop(8), T.RandomCrop(5), T.RandomCrop(8)])
@@ -109,11 +76,3 @@ def test_other_transforms_act_on_all_views_alike():
 def test_batch_transforms_after_views_of_several_sizes_are_refused(batch_transform):
     with pytest.raises(TransformError, match=r"needs images of one size, .* views of 8 x 8, 5 x 5 pixels"):
         T.Compose([VIEWS, batch_transform])(torch.from_numpy(stack(2)).permute(0, 3, 1, 2))
-
-
-def test_views_of_mixed_images():
-    images = torch.from_numpy(stack(4)).permute(0, 3, 1, 2)
-    chain = [T.CutMix(), VIEWS]
-    result, told = seeded(chain).trace(images)
-    assert [tuple(one.shape) for one in result] == [(4, 2, 3, 8, 8), (4, 1, 3, 5, 5)]
-    assert all(map(torch.equal, result, T.Compose(chain).replay(told, images)))

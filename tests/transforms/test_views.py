@@ -50,19 +50,6 @@ def steps_of_view(steps: list[dict[str, Any]], view: int) -> list[dict[str, Any]
     return [{key: step[key] for key in ("step", "transform", "params")} for step in steps if step["view"] == view]
 
 
-@given(st.lists(chains(), min_size=1, max_size=3), st.integers(1, 4), st.data())
-def test_each_view_equals_the_replay_of_its_chain(distinct, n, data):
-    """A chain of all views' chains replays only the recorded steps of one view."""
-    which = [*range(len(distinct)), *data.draw(st.lists(st.integers(0, len(distinct) - 1), min_size=1, max_size=3))]
-    images = stack(n)
-    result, told = seeded([T.MultiView([distinct[k] for k in which])]).trace(images)
-    assert result.shape == (n, len(which), 12, 13, 3)
-    for i in range(n):
-        for view in range(len(which)):
-            alone = T.Compose(distinct).replay(steps_of_view(told[i], view), images[i])
-            np.testing.assert_array_equal(alone, result[i, view])
-
-
 @given(st.lists(chains(), min_size=2, max_size=3, unique_by=id), st.integers(2, 5))
 def test_a_view_is_independent_of_the_others(distinct, n):
     images = stack(n)
@@ -199,17 +186,6 @@ def test_equal_transforms_act_on_one_view_each(kind):
     result = T.MultiView([kind(), kind(), kind(True)])(images)
     for view, want in enumerate((images[:, :, ::-1], images[:, :, ::-1], images[:, ::-1])):
         np.testing.assert_array_equal(result[:, view], want)
-
-
-def test_editing_the_views_takes_effect():
-    several = T.MultiView([T.CenterCrop(8)] * 2)
-    chain = T.Compose([several])
-    assert chain(stack(2)).shape == (2, 2, 8, 8, 3)
-    several.transforms.append(T.CenterCrop(8))
-    assert chain(stack(2)).shape == (2, 3, 8, 8, 3)
-    del several.transforms[1:]
-    with pytest.raises(TransformError, match="transforms of MultiView must be for 2 to 2047 views, not"):
-        chain(stack(2))
 
 
 def test_errors_of_views(tmp_path):

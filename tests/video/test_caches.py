@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +10,13 @@ import pytest
 import torch
 
 import cuaug
-from cuaug import ArgumentError, DecodedCache, DecodeError, EncodedCache, Loader, SourceError
+from cuaug import ArgumentError, DecodedCache, DecodeError, Loader, SourceError
 from cuaug import transforms as T
-from cuaug.cache import estimate
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.codec.video.video_index import scan_video
 from cuaug.pipeline.clip_reader import check_clip_options
 from cuaug.sources import Videos
+from cuaug.sources.shards.shard_index import HEAD_BYTES, TAIL_BYTES
 from tests.support.video.loading import CHAIN, videos, write
 from tests.support.video.videos import VIDEOS, plane_bytes, write_video
 
@@ -71,44 +69,25 @@ def test_frames_decoded_from_memory_are_those_of_the_file(tmp_path, name):
     assert planes(path) == planes(Path(path).read_bytes())
 
 
-def test_encoded_cache_of_random_clips(files):
-    source = videos(files, clips_per_video=3)
-    expected, _, _ = epochs(source)
-    total = sum(os.path.getsize(path) for path in files)
-
-    def remove():
-        for path in files:
-            os.unlink(path)
-
-    found, cache, _ = epochs(source, cache="encoded", between=remove)
-    assert_equal(found, expected)
-    assert (cache.stats.samples, cache.stats.bytes) == (COUNT, total), "each video once, for all clips of it"
-
-
-def test_videos_beyond_the_limit_are_read_anew(files):
-    source = videos(files)
-    sizes = [os.path.getsize(path) for path in files]
-    found, cache, _ = epochs(source, cache=EncodedCache(limit_bytes=sum(sizes) - 1))
-    assert_equal(found, epochs(source)[0])
-    assert cache.stats.samples == COUNT - 1 and cache.stats.bytes < sum(sizes)
-    small = cuaug.DecodeOptions(max_bytes=min(sizes) - 1)
-    found, cache, _ = epochs(source, cache="encoded", decode=small)
-    assert_equal(found, epochs(source)[0])
-    assert cache.stats.samples == 0
-
-
 @pytest.mark.parametrize("how", [{}, {"clips_per_video": 2}, {"sampling": "all", "step": 11}, {"fps": 10, "stride": 1}])
 @pytest.mark.parametrize("where", ["memory", "directory"])
 def test_decoded_cache_of_clips(files, tmp_path, how, where):
+    for path in files:
+        with open(path, "ab") as file:
+            file.write(TAIL_BYTES.to_bytes(4, "big") + b"free" + bytes(TAIL_BYTES - 8))  # an empty box
     source = videos(files, **({"sampling": "uniform"} | how))
     expected, _, _ = epochs(source)
     cache = DecodedCache() if where == "memory" else DecodedCache(directory=tmp_path / "cache", limit_bytes=1 << 30)
 
     def damage():
-        for path in files:  # as long, or the index would be made anew
-            status = os.stat(path)
-            Path(path).write_bytes(b"\0" * status.st_size)
+        for path in files:  # with the stamp of before, or the index would be made anew
+            status, data = os.stat(path), Path(path).read_bytes()
+            assert len(data) > HEAD_BYTES + TAIL_BYTES + 2000
+            damaged = data[:HEAD_BYTES] + bytes(len(data) - HEAD_BYTES - TAIL_BYTES) + data[-TAIL_BYTES:]
+            Path(path).write_bytes(damaged)
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            with pytest.raises(DecodeError):
+                scan_video(path)
 
     found, cache, stats = epochs(source, cache=cache, between=damage)
     assert_equal(found, expected)
@@ -146,16 +125,6 @@ def test_a_full_decoded_cache_changes_nothing(files):
     assert cache.stats.samples == 2 and stats.decoded_by["cache"] == 4
 
 
-def test_estimated_sizes_are_those_of_the_caches(files):
-    source = videos(files, sampling="uniform", clips_per_video=2)
-    for side in (None, 24):
-        guess = estimate(source, side)
-        encoded, decoded = (epochs(source, cache=cache)[1].stats.bytes for cache in ("encoded", DecodedCache(side)))
-        assert (guess.count, guess.decoded_bytes) == (2 * COUNT, decoded) and abs(
-            guess.encoded_bytes - encoded
-        ) <= COUNT
-
-
 @pytest.mark.parametrize("sampling", ["random", "segments"])
 def test_decoded_cache_of_random_clips_is_refused(files, sampling):
     how = {"stride": 1} if sampling == "segments" else {}
@@ -167,26 +136,3 @@ def test_a_decoded_cache_in_a_gpus_memory_is_refused(files):
     cache, sampler = DecodedCache(limit_bytes=1 << 20, on_device=True), videos(files, sampling="uniform").clip_sampler
     with pytest.raises(ArgumentError, match="on_device=True keeps images, not clips"):
         check_clip_options(cache, cuaug.DecodeOptions(), sampler, stack=True)
-
-
-def test_damaged_videos_are_not_cached(files, tmp_path):
-    cut = tmp_path / "cut.mkv"
-    whole = tmp_path / "whole.mkv"
-    write(whole, 3)
-    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    for cache, sampling in (("encoded", "random"), ("decoded", "uniform")):
-        source = videos([*files, str(cut)], frames=8, stride=5, sampling=sampling)
-        found, _, _ = epochs(source, cache=cache, on_error="skip")
-        assert [sum(map(len, (batch.images for batch in batches))) for batches in found] == [COUNT] * 3
-        assert_equal(found, epochs(source, on_error="skip")[0])
-
-
-def test_cached_clips_go_when_the_loader_closes(files):
-    source = videos(files, sampling="uniform")
-    with Loader(source, CHAIN, batch_size=2, cache="decoded") as loader:
-        list(loader)
-        cache = loader.cache
-    cache.close()
-    gc.collect()
-    assert cache.stats.samples == 0
-    shutil.rmtree(Path(files[0]).parent)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Subset, random_split
+from torch.utils.data import ConcatDataset, Subset
 
-import cuaug
-from cuaug import ArgumentError, DecodeError, Loader, LoaderError
+from cuaug import ArgumentError, Loader
 from cuaug.sources import Files, Videos
 from tests.support.video.loading import CHAIN, load, videos
 
@@ -63,16 +62,6 @@ def test_concatenated_sources_resume_share_and_replay(joined):
     assert sorted(seen) == list(range(len(alone)))
 
 
-def test_weights_and_random_split(paths):
-    source = videos(paths)
-    sampler = cuaug.WeightedSampler([0, 0, 1, 0, 3, 0], num_samples=40)
-    labels = torch.cat([batch.labels for batch in load(source, CHAIN, sampler=sampler, batch_size=8)])
-    assert len(labels) == 40 and set(labels.tolist()) == {2, 4} and (labels == 4).sum() > (labels == 2).sum()
-    train, test = random_split(source, [4, 2])
-    parts = [load(part, [], batch_size=6)[0].labels.tolist() for part in (train, test)]
-    assert sorted(parts[0] + parts[1]) == list(range(6)) and len(parts[0]) == 4
-
-
 def test_a_batch_has_one_kind_of_samples(paths, tmp_path):
     from PIL import Image
 
@@ -85,26 +74,3 @@ def test_a_batch_has_one_kind_of_samples(paths, tmp_path):
     mixed = ConcatDataset([videos(paths, sampling="uniform"), videos(paths)])
     with pytest.raises(ArgumentError, match="sampling='random' draws other frames"):
         Loader(mixed, CHAIN, cache="decoded")
-
-
-def test_damage_in_concatenated_sources(joined, tmp_path):
-    bad = tmp_path / "bad.mp4"
-    bad.write_bytes(b"this is no video" * 100)
-    source = ConcatDataset([joined, videos([str(bad)])])
-    with pytest.raises(DecodeError, match=r"bad\.mp4"):
-        load(source)
-    told = []
-    batches = load(source, on_error="skip", error_callback=told.append)
-    assert [error.index for error in told] == [15] and sum(len(batch.images) for batch in batches) == 15
-    replaced = load(source, on_error="replace", batch_size=16)[0]
-    assert replaced.valid.tolist() == [True] * 15 + [False]
-
-
-def test_a_state_of_other_clips_is_refused(joined, paths):
-    with Loader(joined, CHAIN, **HOW) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    last = Videos([(paths[0], 9, 10, 30), (paths[1], 8, 0.4, 1.4)], frames=5, sampling="all", step=4)
-    other = ConcatDataset([*joined.datasets[:2], last])
-    with Loader(other, CHAIN, **HOW) as loader, pytest.raises(LoaderError, match="samples"):
-        loader.load_state_dict(state)

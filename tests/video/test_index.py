@@ -16,6 +16,7 @@ from cuaug.codec.sniff import orient_array
 from cuaug.codec.video import video_index
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
+from cuaug.sources.shards.shard_index import Index, Stamp
 from cuaug.sources.video_index_file import open_index
 from tests.support.video.videos import VIDEOS, Video, make_video, with_matrix, write_video
 
@@ -46,9 +47,26 @@ def test_display_matrices(tmp_path, matrix, turn):
     assert (index.height, index.width) == turn(image).shape[:2]
 
 
-def test_other_angles_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    "matrix, orientation",
+    [
+        ((0, 0, 0, 0), 1),  # as if there were none
+        ((1, 2**-16, -(2**-16), 1), 1),
+        ((2**-16, 1 - 2**-16, -1, 0), 6),
+        ((-0.99999, 0.0001, -0.0001, -0.99999), 3),
+        ((0.01, -2, 2, 0), 8),
+    ],
+)
+def test_rounded_display_matrices(tmp_path, matrix, orientation):
     path = tmp_path / "x.mp4"
-    path.write_bytes(with_matrix(make_video(Video("mp4", "libx264", count=5)), 1, 1, -1, 1))
+    path.write_bytes(with_matrix(make_video(Video("mp4", "libx264", count=5)), *matrix))
+    assert scan_video(str(path)).orientation == orientation
+
+
+@pytest.mark.parametrize("matrix", [(1, 1, -1, 1), (1, 0.03, -0.03, 1), (1, 0, 0, 0)])
+def test_other_angles_are_refused(tmp_path, matrix):
+    path = tmp_path / "x.mp4"
+    path.write_bytes(with_matrix(make_video(Video("mp4", "libx264", count=5)), *matrix))
     with pytest.raises(DecodeError, match="another angle"):
         scan_video(str(path))
 
@@ -70,6 +88,39 @@ def test_an_index_is_kept_hidden_beside_its_video(tmp_path, monkeypatch):
     again = open_index(path)
     assert again.pts.tolist() == first.pts.tolist() and again.time_base == first.time_base
     assert (again.height, again.width, again.codec) == (64, 96, "h264")
+
+
+@pytest.mark.parametrize("how", ["renamed", "written over"])
+def test_a_video_of_equal_size_and_time_replaces_another(tmp_path, how):
+    first, second = (make_video(Video("mpegts", "libx264", count=count)) for count in (20, 30))
+    packet = b"\x47\x1f\xff\x10" + b"\xff" * 184  # says nothing
+    first += packet * ((len(second) - len(first)) // len(packet))
+    path = tmp_path / "a.ts"
+    path.write_bytes(first)
+    os.utime(path, ns=(10**18, 10**18))
+    assert len(open_index(str(path)).pts) == 20
+    before = os.stat(path)
+    if how == "renamed":
+        new = tmp_path / "new.ts"
+        new.write_bytes(second)
+        os.utime(new, ns=(10**18, 10**18))
+        new.replace(path)
+    else:
+        path.write_bytes(second)
+        while os.stat(path).st_ctime_ns == before.st_ctime_ns or os.stat(path).st_mtime_ns != before.st_mtime_ns:
+            os.utime(path, ns=(10**18, 10**18))  # the clock of file systems ticks every few ms
+    assert os.stat(path).st_size == before.st_size
+    assert len(open_index(str(path)).pts) == 30
+
+
+@pytest.mark.parametrize("name, value", [("delay", 16), ("delay", True), ("delay", -1), ("one_per_packet", 1)])
+def test_notes_on_packets_are_within_bounds(tmp_path, name, value):
+    """FFmpeg ends the process at a longer delay."""
+    module = open_index.__globals__
+    notes, arrays = module["_scan"](write_video(tmp_path, "h264 mp4"), None)
+    module["_check"](Index(Stamp(0, 0, 0), notes, arrays))
+    with pytest.raises(ValueError, match=r"packets|delay"):
+        module["_check"](Index(Stamp(0, 0, 0), notes | {name: value}, arrays))
 
 
 def test_a_name_with_a_colon(tmp_path):

@@ -88,20 +88,6 @@ def test_frames_of_a_clip_share_draws_after_a_batch_transform(paths):
     assert [step["frame"] for step in apart.params()[0] if "frame" in step] == [0, 1, 2, 3]
 
 
-def test_lambda_takes_frames(paths):
-    shapes = []
-
-    def note(frames):
-        shapes.append(tuple(frames.shape))
-        return frames
-
-    (batch,) = load(videos(paths), [T.Resize((8, 10)), note], batch_size=COUNT)
-    assert shapes == [(COUNT * 5, 3, 8, 10)] and batch.images.shape == (COUNT, 5, 3, 8, 10)
-    means = [T.Resize((8, 10)), lambda frames: frames.float().mean((2, 3))]
-    (made,) = load(videos(paths), means, batch_size=COUNT, layout="NCTHW")
-    assert torch.allclose(made.images, batch.images.float().mean((3, 4)))
-
-
 def test_boxes_of_frames_after_a_batch_transform(paths):
     boxes = np.zeros((5, 1, 4))
     boxes[:, 0] = [[20, 10, 30, 14 + t] for t in range(5)]
@@ -120,15 +106,6 @@ def test_boxes_of_frames_after_a_batch_transform(paths):
         assert all(np.allclose(target["boxes"], [0.5, 0.5, 1, 1], atol=1e-6) for target in batch.labels)
     with pytest.raises(TransformError, match="of clips takes class numbers or vectors as labels, not dicts"):
         load(source, [T.Resize((8, 8)), T.MixUp()], batch_size=COUNT)
-
-
-def test_damaged_clips_are_replaced_before_mixing(paths, tmp_path):
-    bad = tmp_path / "bad.mp4"
-    bad.write_bytes(b"this is no video" * 100)
-    source = Videos([(str(bad), 0), *((path, k) for k, path in enumerate(paths))], frames=5)
-    for on_error, count in (("skip", COUNT), ("replace", COUNT + 1)):
-        (batch,) = load(source, [*CROP, MIXES[1]], batch_size=COUNT + 1, on_error=on_error)
-        assert batch.images.shape[0] == count and torch.allclose(batch.labels.sum(1), torch.ones(count))
 
 
 @pytest.mark.parametrize("transform", [T.Mosaic(), T.CopyPaste(), T.RandomChoice([T.MixUp(num_classes=3), T.Mosaic()])])

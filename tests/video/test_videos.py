@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cuaug._runtime.extras import install_command
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import Videos
 from cuaug.sources.source import Source
@@ -38,6 +39,14 @@ def test_a_folder_per_class(folder):
     assert [source.read(i)[1] for i in range(3)] == source.labels == [0, 0, 1]
     assert [source.label(i) for i in range(3)] == source.labels
     assert repr(source).startswith("Videos(3 samples in 2 classes, the first")
+
+
+def test_endings_of_folders(tmp_path, caplog):
+    for number, ending in enumerate(("m2ts", "asf", "VOB", "ogv", "3g2", "mxf")):
+        (tmp_path / f"{number}.{ending}").touch()
+    assert len(Videos(tmp_path, frames=4)) == 6 and not caplog.records
+    (tmp_path / "6.doc").touch()
+    assert len(Videos(tmp_path, frames=4)) == 6 and "1 file(s) beside the videos are not loaded" in caplog.text
 
 
 def test_lists_and_mappings(folder):
@@ -113,4 +122,4 @@ def test_a_missing_pyav_names_the_extra(folder):
         "try: cuaug.sources.Videos(sys.argv[1], frames=4)\nexcept cuaug.LoaderError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=100)
-    assert 'pip install "cuaug[video]"' in done.stdout, done.stderr
+    assert install_command("video") in done.stdout, done.stderr

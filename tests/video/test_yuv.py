@@ -16,7 +16,7 @@ from cuaug.codec.sniff import orient_array
 from cuaug.codec.video import yuv
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.codec.video.video_index import scan_video
-from cuaug.codec.video.yuv import FORMATS, color_coefficients, convert_frames, describe_frames
+from cuaug.codec.video.yuv import FORMATS, convert_frames, describe_frames
 from tests.references.yuv import WEIGHTS, to_rgb
 from tests.support.video.frames import RandomFrame, convert, swscale
 from tests.support.video.videos import VIDEOS, Video, write_video
@@ -95,28 +95,6 @@ def test_instruction_sets_give_the_same_bits(name, size, full_range, cosited, se
             np.testing.assert_array_equal(convert(frame.described(cosited)), best)
 
 
-@pytest.mark.parametrize("full_range", [False, True])
-@pytest.mark.parametrize("bits", [8, 10])
-@pytest.mark.parametrize("matrix", WEIGHTS)
-def test_pure_colors(matrix, bits, full_range):
-    """Encoding by the standard's definition, in doubles, then rounding to samples and decoding."""
-    kr, kb = WEIGHTS[matrix]
-    name = "yuv444p" if bits == 8 else "yuv444p10le"
-    colors = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 99, 200]])
-    red, green, blue = colors.T / 255.0
-    y = kr * red + (1 - kr - kb) * green + kb * blue
-    u, v = (blue - y) / (2 * (1 - kb)), (red - y) / (2 * (1 - kr))
-    largest, level = 2**bits - 1, 2 ** (bits - 8)
-    if full_range:
-        samples = [y * largest, u * largest + 128 * level, v * largest + 128 * level]
-    else:
-        samples = [(16 + 219 * y) * level, (128 + 224 * u) * level, (128 + 224 * v) * level]
-    planes = [np.rint(plane).clip(0, largest).astype("u1" if bits == 8 else "<u2")[None] for plane in samples]
-    addresses = [(plane.ctypes.data, plane.strides[0]) for plane in planes]
-    frame = yuv.VideoFrame(addresses, 1, len(colors), name, matrix, full_range, False, planes)
-    assert np.abs(convert(frame)[0].astype(int) - colors).max() <= (2 if bits == 8 else 1)
-
-
 @pytest.mark.parametrize("cosited", [False, True])
 @pytest.mark.parametrize("width", [511, 514, 1025])
 @pytest.mark.parametrize("name", ["yuv420p", "yuv422p10le", "yuv444p", "nv12"])
@@ -136,10 +114,3 @@ def test_a_frame_of_a_clip_does_not_touch_its_neighbors():
     convert_frames(describe_frames([frame.described() for frame in frames], (0, 0, 9, 17), addresses, 17 * 3))
     for frame, image in zip(frames, together, strict=True):
         np.testing.assert_array_equal(image, reference(frame, False))
-
-
-def test_the_formats_have_full_range_by_name():
-    assert color_coefficients("bt601", 8, 0, True)["y_offset"] == 0.0
-    rng = np.random.default_rng(2)
-    frame = RandomFrame.make("yuvj420p", 4, 4, "bt601", False, rng, True)
-    np.testing.assert_array_equal(convert(frame.described()), reference(frame, False))

@@ -17,8 +17,6 @@ from cuaug.codec.formats.sample_format import stored_samples
 from cuaug.codec.formats.tiff import TIFF_SIGNATURES, count_pages, tiff_loss
 from cuaug.errors import DecodeError
 
-__all__ = ["check_frames", "check_pages", "check_samples", "check_white", "is_deep_png", "log_alpha", "pil_to_rgb8"]
-
 log = logging.getLogger("cuaug")
 
 _logged_alpha = False

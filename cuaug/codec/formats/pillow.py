@@ -15,8 +15,6 @@ from PIL import Image, UnidentifiedImageError
 from cuaug.codec.formats.sample_format import check_exact
 from cuaug.errors import DecodeError
 
-__all__ = ["FORMATS", "error_message", "pillow_decode", "pillow_open", "pillow_orientation", "to_rgb8"]
-
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF")
 """Formats that Pillow may open, by its names; JPEG includes MPO.
 

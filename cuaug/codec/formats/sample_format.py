@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from cuaug.codec.formats.jpeg2000 import sample_depths
 from cuaug.errors import DecodeError
 
-__all__ = ["Samples", "check_exact", "stored_samples"]
-
 # AV1 Codec ISO Media File Format Binding 2.3: the flags seq_tier_0, high_bitdepth, twelve_bit, ... of each av1C.
 _AVIF_FLAGS = re.compile(rb"\0\0..av1C\x81.(.)", re.DOTALL)
 

@@ -1,6 +1,6 @@
-"""TIFF: reads directories, counts pages and bands, and bounds tiles.
+"""TIFF: counts pages and bands, bounds tiles, and reads samples that Pillow does not keep by tifffile.
 
-libtiff allocates and decodes whole tiles, however small the image is.
+libtiff and tifffile allocate and decode whole tiles, however small the image is.
 
 Sections are those of TIFF 6.0 (Adobe, 1992); BigTIFF is libtiff's extension.
 
@@ -12,13 +12,18 @@ Sections are those of TIFF 6.0 (Adobe, 1992); BigTIFF is libtiff's extension.
 
 from __future__ import annotations
 
+import io
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._runtime.extras import require_module
+from cuaug._runtime.limits import check_pixels, check_sample_bytes
+from cuaug.codec.sniff import orient_array
 from cuaug.errors import DecodeError
-
-__all__ = ["MAX_BANDS", "TIFF_SIGNATURES", "TiffDirectory", "check_tiff", "count_pages", "read_directory", "tiff_loss"]
 
 _BIG_ENDIAN_BIGTIFF = b"MM\0+"
 
@@ -53,8 +58,21 @@ _UNSIGNED = 1
 _COLOR_BANDS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
 """Bands of each photometric interpretation, without alpha: gray, RGB, palette, CMYK, YCbCr, Lab."""
 
+_COMPRESSION, _ORIENTATION, _PREDICTOR = 259, 274, 317
+_SAMPLE_TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 339)
+_COMPRESSIONS = (1, 5, 8, 32773, 32946, 34925, 50000)
+"""None, LZW, Deflate, PackBits, Deflate, LZMA, Zstandard: imagecodecs expands them to the size of a strip or tile."""
+_DTYPES: dict[Any, np.dtype[Any]] = {
+    (_UNSIGNED, 8): np.dtype("u1"),
+    (_UNSIGNED, 16): np.dtype("u2"),
+    (3, 32): np.dtype("f4"),
+}
+_FORMATS = {1: "uint", 2: "int", 3: "float"}
+_MAX_SEGMENTS = 1 << 16
+_MIN_TILE_LIMIT = 1 << 20
 
-class TiffDirectory(NamedTuple):
+
+class _TiffDirectory(NamedTuple):
     """A directory of a TIFF: its tags, and the offset of the next one, 0 for none."""
 
     data: bytes
@@ -116,14 +134,123 @@ def check_tiff(data: bytes, max_pixels: int) -> None:
         )
     if 322 not in values and 323 not in values:
         return
-    if not tile_width or not tile_height:
-        raise DecodeError(f"the TIFF claims tiles of {tile_height} x {tile_width} pixels (height x width)")
+    _check_tiles(height, width, tile_height, tile_width, max_pixels)
+
+
+def _check_tiles(height: int, width: int, tile_height: int, tile_width: int, max_pixels: int) -> None:
+    if tile_width < 1 or tile_height < 1:
+        raise DecodeError(f"the TIFF claims tiles or strips of {tile_height} x {tile_width} pixels (height x width)")
     decoded = -(-height // tile_height) * tile_height * -(-width // tile_width) * tile_width
     if decoded > 2 * max_pixels:
         raise DecodeError(
             f"the TIFF's tiles of {tile_height} x {tile_width} pixels (height x width) have {decoded} pixels together, "
             f"above the limit of {2 * max_pixels}, which max_pixels sets"
         )
+
+
+def read_tiff(data: bytes, *, apply_exif: bool, max_pixels: int) -> NDArray[Any] | None:
+    """Read the first page with its samples as stored, by tifffile.
+
+    Args:
+        apply_exif: rotate and flip the image by its tag Orientation.
+        max_pixels: limit on height x width, an eighth of the limit on bytes.
+
+    Returns:
+        (H, W, C) uint8, uint16 or float32, gray with 0 for black; None for a page that Pillow reads exactly.
+
+    Raises:
+        DecodeError: another dtype, more than 16 bands, an unknown compression, too large, or damaged.
+        LoaderError: tifffile or imagecodecs is missing.
+    """
+    try:
+        tags = _read_directory(data)
+        if _is_kept_by_pillow(tags):
+            return None
+        orientation = tags.value(_ORIENTATION, 1) if apply_exif else 1
+    except (StructError, OverflowError) as error:
+        raise DecodeError("the TIFF is cut short: a tag or its values lie beyond the file") from error
+    require_module("imagecodecs", "tiff", "this TIFF")  # else tifffile's own codecs expand without a limit
+    tifffile = require_module("tifffile", "tiff", "this TIFF")
+    page = tifffile.TiffFile(io.BytesIO(_with_sample_tags(tags))).pages[0]
+    _check_page(page, max_pixels)
+    try:
+        planes = page.asarray(squeeze=False, maxworkers=1)[:, 0]  # (planes, H, W, bands of each)
+    except Exception as error:  # each codec raises errors of its own
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DecodeError(f"a strip or tile of the TIFF is damaged, or larger than its pixels: {cause}") from error
+    pixels = np.moveaxis(planes.astype(page.dtype), 0, 2).reshape(
+        page.imagelength, page.imagewidth, page.samplesperpixel
+    )
+    return orient_array(~pixels if page.photometric == 0 else pixels, orientation)
+
+
+def _is_kept_by_pillow(tags: _TiffDirectory) -> bool:
+    """Whether Pillow has every band as stored: up to 8 bits of known meaning, 16-bit gray, lossy compression."""
+    bits, formats = set(tags.values(_BITS, 1, 64)), set(tags.values(_SAMPLE_FORMAT, 1, 64))
+    bands, photometric = tags.value(_SAMPLES, 1), tags.value(_PHOTOMETRIC)
+    color_bands = _COLOR_BANDS.get(photometric)
+    if tags.data[:4] == _BIG_ENDIAN_BIGTIFF:
+        return False
+    if max(bits) > 8 or formats != {_UNSIGNED}:
+        return bands == photometric == 1 and bits == {16} and formats == {_UNSIGNED}
+    is_known = bands == color_bands or (bands - 1 == color_bands and tags.value(_EXTRA_SAMPLES, 0) == 2)
+    return is_known or (bands <= 4 and (bits != {8} or tags.value(_COMPRESSION, 1) not in _COMPRESSIONS))
+
+
+def _with_sample_tags(tags: _TiffDirectory) -> bytes:
+    """The file with a directory of one page, of the tags that say where its samples are.
+
+    tifffile acts on tags of forty programs, some of which change pixels, and loads the values of repeated tags.
+
+    Raises:
+        DecodeError: more strips or tiles than the limit.
+    """
+    data, order, is_big = tags.data, _order(tags.data), _is_big(tags.data)
+    kept = {tag: tags.entries[tag] for tag in _SAMPLE_TAGS if tag in tags.entries}
+    if tags.value(_COMPRESSION, 1) in (1, 32773):
+        kept.pop(_PREDICTOR, None)  # as libtiff: nothing, or PackBits, has no predictor
+    segments = max(count for _, count, _ in kept.values())
+    if segments > _MAX_SEGMENTS:
+        raise DecodeError(f"the TIFF has {segments} strips or tiles, more than {_MAX_SEGMENTS}: store larger ones")
+    head, count, entry = ("HHHQ", "Q", "HHQ8s") if is_big else ("HI", "H", "HHI4s")
+    version = (43, 8, 0) if is_big else (42,)
+    header = data[:2] + Struct(order + head).pack(*version, len(data))
+    entries = b"".join(Struct(order + entry).pack(tag, *values) for tag, values in kept.items())
+    return header + data[len(header) :] + Struct(order + count).pack(len(kept)) + entries + bytes(8)
+
+
+def _check_page(page: Any, max_pixels: int) -> None:
+    """Refuse what is too large, not read, or has not all its strips or tiles."""
+    height, width, bands, photometric = page.imagelength, page.imagewidth, page.samplesperpixel, page.photometric
+    dtype, limit = _DTYPES.get((page.sampleformat, page.bitspersample)), max(max_pixels, _MIN_TILE_LIMIT)
+    check_pixels(height, width, max_pixels)
+    # tifffile leaves pixels of an unknown layout unset.
+    layout = {
+        "photometric interpretation": (photometric, (0, 1, 2, 5)),
+        "planar configuration": (page.planarconfig, (1, 2)),
+    }
+    layout |= {"compression": (page.compression, _COMPRESSIONS), "predictor": (page.predictor, (1, 2, 3))}
+    for name, (value, known) in layout.items():
+        if value not in known:
+            raise DecodeError(
+                f"the TIFF has the {name} {value:d}, which cuaug does not read with {page.bitspersample}-bit samples: "
+                "convert it to gray or RGB, stored as LZW or Deflate"
+            )
+    if dtype is None:
+        name = f"{_FORMATS.get(page.sampleformat, 'unknown')}{page.bitspersample}"
+        raise DecodeError(f"the TIFF has {name} samples: uint8, uint16 and float32 are read, so convert it to one")
+    if not 1 <= bands <= MAX_BANDS:
+        raise DecodeError(f"the TIFF has {bands} bands: 1 to {MAX_BANDS} are read")
+    if photometric == 0 and dtype.kind == "f":
+        raise DecodeError("the TIFF's float samples count from white, which has no fixed value: store black as 0")
+    check_sample_bytes(height, width, bands, dtype.itemsize, max_pixels)
+    tile = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
+    _check_tiles(height, width, *tile, limit)
+    check_sample_bytes(*tile, bands, dtype.itemsize, 2 * limit)
+    offsets, sizes, count = page.dataoffsets, page.databytecounts, int(np.prod(page.chunked))
+    is_whole = len(offsets) == len(sizes) == count and min(*offsets, *sizes) > 0
+    if not is_whole or sum(sizes) > page.parent.filehandle.size:
+        raise DecodeError(f"the TIFF must have {count} strips or tiles that do not overlap, not {len(offsets)}")
 
 
 def count_pages(data: bytes) -> int:
@@ -133,7 +260,7 @@ def count_pages(data: bytes) -> int:
         while at != 0 and at not in seen and pages < _MAX_PAGES:
             if at is not None:
                 seen.add(at)
-            directory = read_directory(data, at)
+            directory = _read_directory(data, at)
             if not directory.entries:
                 break
             is_page = not directory.value(_SUBFILE_TYPE, 0) & 5
@@ -150,7 +277,7 @@ def tiff_loss(data: bytes) -> str:
     decoded: no 8 bits can be chosen of them.
     """
     try:
-        directory = read_directory(data)
+        directory = _read_directory(data)
         bits, bands = max(directory.values(_BITS, 1, 64)), directory.value(_SAMPLES, 1)
         formats = directory.values(_SAMPLE_FORMAT, 1, 64)
         extra = directory.values(_EXTRA_SAMPLES, 2, 64)
@@ -164,7 +291,7 @@ def tiff_loss(data: bytes) -> str:
     return "16-bit samples" if bits == 16 and formats[0] == _UNSIGNED else ""
 
 
-def read_directory(data: bytes, at: int | None = None) -> TiffDirectory:
+def _read_directory(data: bytes, at: int | None = None) -> _TiffDirectory:
     """Read the directory at an offset; None: the first one. A repeated tag keeps its first value.
 
     Raises:
@@ -177,7 +304,7 @@ def read_directory(data: bytes, at: int | None = None) -> TiffDirectory:
     for tag, kind, count, value in entries:
         tags.setdefault(tag, (kind, count, value))
     (following,) = Struct(_order(data) + ("Q" if _is_big(data) else "I")).unpack_from(data, end)
-    return TiffDirectory(data, tags, following)
+    return _TiffDirectory(data, tags, following)
 
 
 def _order(data: bytes) -> str:

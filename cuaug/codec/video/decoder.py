@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.extras import require_module
-from cuaug.codec.video.video_index import VideoIndex, demux_packets, open_container, video_stream
+from cuaug.codec.video.packets import nal_units
+from cuaug.codec.video.video_index import STREAM_FORMATS, VideoIndex, demux_packets, open_container, video_stream
 from cuaug.codec.video.yuv import FORMATS, VideoFrame
 from cuaug.errors import DecodeError
-
-__all__ = ["VideoDecoder", "color_tags", "ffmpeg_version", "hide_sei", "thread_video_decoder"]
 
 # NAL units of SEI, from the header on (H.264, 7.3.1 and 7.3.2.3; HEVC, 7.3.1.2 and 7.3.5). Two kinds change decoding,
 # and stay: recovery points (type 6, up to 4 bytes), and x264's version (user data, type 5, with its size and a UUID).
@@ -30,9 +29,6 @@ _SEI_UNITS = {
 }
 # The bits of a header that hold no type, and the type of filler data, which decoders ignore.
 _FILLER = {"h264": (0xE0, 12), "hevc": (0x81, 38 << 1)}
-# Where a decoder configuration record (ISO/IEC 14496-15) has the size of length fields.
-_LENGTH_SIZE = {"h264": 4, "hevc": 21}
-_START_CODE = re.compile(rb"\x00\x00\x01")
 
 
 def hide_sei(packet: Any, codec: str, extradata: bytes | None) -> bool:
@@ -49,7 +45,7 @@ def hide_sei(packet: Any, codec: str, extradata: bytes | None) -> bool:
     if codec not in _SEI_UNITS:
         return False
     data, (kept, filler) = bytearray(packet), _FILLER[codec]
-    places = [at for at in _units(data, codec, extradata or b"") if _SEI_UNITS[codec].match(data, at)]
+    places = [at for at, _ in nal_units(data, codec, extradata or b"") if _SEI_UNITS[codec].match(data, at)]
     for at in places:
         data[at] = data[at] & kept | filler
     if places:
@@ -57,24 +53,11 @@ def hide_sei(packet: Any, codec: str, extradata: bytes | None) -> bool:
     return bool(places)
 
 
-def _units(data: bytearray, codec: str, extradata: bytes) -> Iterator[int]:
-    """Where the NAL units of a packet begin."""
-    if extradata[:1] != b"\1" or len(extradata) <= _LENGTH_SIZE[codec]:
-        yield from (match.end() for match in _START_CODE.finditer(data))
-        return
-    size, at = (extradata[_LENGTH_SIZE[codec]] & 3) + 1, 0
-    while at + size < len(data):
-        yield at + size
-        at += size + int.from_bytes(data[at : at + size], "big")
-
-
 _per_thread = threading.local()
 # Decoders that skip single packets of frames to which no other frame refers.
 _SKIPPING_CODECS = frozenset({"h264", "hevc", "mpeg4"})
 # Decoders that report an error for a damaged packet, and give its frame all the same, without a mark.
 _INCOMPLETE_FRAMES = frozenset({"mpeg1video", "mpeg2video"})
-# Containers without an index: FFmpeg seeks by decoding timestamps, to packets of any frame.
-_SEEK_BY_DTS = frozenset({"mpegts", "mpeg"})
 _MAX_REORDERING = 16  # frames that a decoder holds back at most: H.264's and HEVC's limit
 _FAR = 1 << 40  # in units of any time base: longer than a video
 # FFmpeg's AVColorSpace -> the matrix; without a tag BT.601, as libswscale takes it.
@@ -135,7 +118,7 @@ class VideoDecoder:
         """The results of `take` for the wanted frames, by timestamp."""
         av = require_module("av", "video")
         with open_container(file) as container:
-            stream = video_stream(container)
+            stream = video_stream(container, index.delay)
             stream.codec_context.options |= {"err_detect": "explode"}
             decoding = _Decoding(container, stream, index, wanted, take)
             try:
@@ -186,12 +169,14 @@ class _Decoding:
     ) -> None:
         self._container, self._stream, self._index, self._accept = container, stream, index, take
         self._wanted = sorted(set(wanted))
-        self._skips = index.codec in _SKIPPING_CODECS
+        # A packet that holds a field may belong to a wanted frame, whatever its time.
+        self._skips = index.codec in _SKIPPING_CODECS and index.one_per_packet
         self._errors_are_final = index.codec in _INCOMPLETE_FRAMES
         self._last_pts = self._last_sent = int(index.pts[0])
         self._doubtful: set[int] = set()
         self._without_sei: set[int] = set()
-        self._seeks_by_dts = container.format.name in _SEEK_BY_DTS
+        # Without an index FFmpeg seeks by decoding timestamps, to packets of any frame.
+        self._seeks_by_dts = container.format.name in STREAM_FORMATS
         self._error = require_module("av", "video").FFmpegError
         self.found: dict[int, Any] = {}
 
@@ -295,8 +280,8 @@ class _Decoding:
         self._last_sent = int(self._index.keys[key]) if key >= 0 else -_FAR
         for packet in self._packets(key):
             # After the last wanted packet the decoder gives the frames that it holds back; no other packet is needed.
-            # One without a timestamp may still belong to the last frame.
-            drains = not unsent and packet.pts is not None
+            # One without a timestamp may still belong to the last frame, and others may where packets are no frames.
+            drains = self._index.one_per_packet and not unsent and packet.pts is not None
             # Frames that an edit list leaves out are decoded, but not shown; their timestamps may be those of others.
             if packet.pts is not None and not packet.is_discard:
                 unsent.discard(packet.pts)

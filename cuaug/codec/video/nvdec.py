@@ -21,8 +21,6 @@ from cuaug.codec.video.video_index import VideoIndex, demux_packets, open_contai
 from cuaug.codec.video.yuv import VideoFrame
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 
-__all__ = ["DeviceFrames", "NvdecDecoder", "NvdecError", "load_nvdec"]
-
 # FFmpeg's name of a codec -> PyNvVideoCodec's, and the filter that gives packets the form which the engine parses.
 _CODECS = {
     "h264": ("H264", "h264_mp4toannexb"),
@@ -103,6 +101,8 @@ class NvdecDecoder:
         """
         if index.codec not in _CODECS:
             raise NvdecError(f"the codec {index.codec} is none of {', '.join(_CODECS)}")
+        if not index.one_per_packet:
+            raise NvdecError("its packets hold fields, frames that are not shown, or none")
         av, library = require_module("av", "video"), self._library
         errors = (library.PyNvVCException, library.PyNvVCExceptionUnsupported, av.FFmpegError, DecodeError)
         try:

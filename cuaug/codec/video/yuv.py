@@ -17,16 +17,6 @@ from cuaug._runtime.native import BEST_ISA, address, library
 from cuaug.codec.sniff import Region, orient_region, swaps_axes
 from cuaug.plan.layout import YUV_IMAGE
 
-__all__ = [
-    "FORMATS",
-    "PixelFormat",
-    "PlaneRows",
-    "VideoFrame",
-    "color_coefficients",
-    "convert_frames",
-    "describe_frames",
-]
-
 
 @dataclass(frozen=True)
 class PixelFormat:

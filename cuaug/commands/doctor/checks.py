@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHECKS", "Broken", "NotTried", "one_line"]
+from cuaug._runtime.extras import install_command, installed_from
 
 
 class Broken(Exception):
@@ -36,7 +36,9 @@ def _python() -> str:
 def _package() -> str:
     import cuaug
 
-    return f"{cuaug.__version__}, in {Path(cuaug.__file__).parent}"
+    kind, url = installed_from()
+    how = f"{kind} install of {url}" if kind else "pip has no record of its install"
+    return f"{cuaug.__version__}, in {Path(cuaug.__file__).parent} ({how})"
 
 
 def _torch() -> str:
@@ -47,7 +49,7 @@ def _torch() -> str:
 
 
 def _cpu_kernels() -> str:
-    with _needs("pip install --force-reinstall --no-deps cuaug  (in a checkout: make, or pip install -e .)"):
+    with _needs(f"{install_command(options='--force-reinstall --no-deps ')}  (in a checkout also: make)"):
         from cuaug._runtime.native import BEST_ISA, ISAS
     import numpy as np
 
@@ -220,13 +222,12 @@ def _gpu_loader() -> str:
     return _load("cuda")
 
 
-_VIDEO = "pip install 'cuaug[video]'  (only clips of videos need it)"
 # FFmpeg's decoders; its own "av1" needs a GPU.
 _VIDEO_DECODERS = {"h264": "h264", "hevc": "hevc", "vp9": "vp9", "av1": "libdav1d", "mpeg4": "mpeg4", "mjpeg": "mjpeg"}
 
 
 def _pyav() -> str:
-    with _needs(_VIDEO):
+    with _needs(f"{install_command('video')}  (only clips of videos need it)"):
         import av
     present = [codec for codec, decoder in _VIDEO_DECODERS.items() if decoder in av.codecs_available]
     versions = f"{av.__version__}, FFmpeg {av.ffmpeg_version_info}"
@@ -262,13 +263,11 @@ def _video_loader() -> str:
     return f"a clip of {len(reds)} frames on {clips.device}"
 
 
-_NVDEC = "pip install 'cuaug[nvdec]'  (only video_decoder='nvdec' needs it)"
-
-
 def _nvdec() -> str:
     """Imports PyNvVideoCodec, which loads the driver's video libraries. It decodes nothing."""
     if importlib.util.find_spec("PyNvVideoCodec") is None:
-        raise NotTried(f"PyNvVideoCodec is not installed: {_NVDEC}")
+        fix = f"{install_command('nvdec')}  (only video_decoder='nvdec' needs it)"
+        raise NotTried(f"PyNvVideoCodec is not installed: {fix}")
     _require(_cuda_driver)
     from cuaug.codec.video.nvdec import load_nvdec
 
@@ -349,7 +348,7 @@ def _torch_major() -> int:
 
 def _extra() -> str:
     """The command that installs CuPy and NVRTC for torch's CUDA version."""
-    return f"pip install 'cuaug[cuda{13 if _torch_major() == 13 else 12}]'"
+    return install_command("cuda13" if _torch_major() == 13 else "cuda12")
 
 
 def _cuda_driver() -> ctypes.CDLL:

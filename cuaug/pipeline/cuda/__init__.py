@@ -1,6 +1,6 @@
 """Batches on a GPU.
 
-cuda_job.py        one batch on a GPU: its states, and the upload of its labels
+cuda_pipeline.py   a batch's way on a GPU, from samples to images; the upload of its labels
 producer.py        the producer: decodes batches and launches kernels
 batch_decoding.py  `BatchDecoding`: the decoding of one batch, by our kernels, by nvImageCodec, or on the CPU
 arena.py           device memory of the batches in progress: for our JPEG kernels, slots for nvImageCodec

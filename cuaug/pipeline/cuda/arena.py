@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.codec import CudaDecoder, DevicePlan
+from cuaug.codec import JpegLaunch, NvImageCodecDecoder
 from cuaug.devices.workspace import ReusedBuffer, Workspace
 from cuaug.pipeline.cuda.staged_clips import StagedClips
 from cuaug.pipeline.cuda.staging import StagedBatch
@@ -31,7 +31,7 @@ class Slot:
         self.memory: torch.Tensor | None = None
         self.wrapped: Any = None
 
-    def reallocate(self, size: int, decoder: CudaDecoder) -> tuple[int, int]:
+    def reallocate(self, size: int, decoder: NvImageCodecDecoder) -> tuple[int, int]:
         """Frees the memory and allocates at least `size` bytes. Returns the address and the capacity."""
         self.memory = self.wrapped = None
         pixels = -(-max(size, min(size * 9 // 8, _MAX_KEPT_BYTES)) // 3)  # an eighth more, for a larger image later
@@ -114,25 +114,25 @@ class Arena:
         self._later.clear()
         self.shrunken.clear()
 
-    def jpeg_memory(self, plan: DevicePlan) -> JpegMemory:
+    def jpeg_memory(self, launch: JpegLaunch) -> JpegMemory:
         """Memory for the JPEGs of a batch; the upload is valid until the arena's next batch."""
-        needed = plan.sample_bytes, plan.target_bytes, plan.lookup_bytes, plan.scan_bytes
+        needed = launch.sample_bytes, launch.target_bytes, launch.lookup_bytes, launch.scan_bytes
         sizes = [-(-size // _ALIGN) * _ALIGN for size in needed]
-        return JpegMemory(self._jpegs.get(plan.upload_bytes), self._scratch.jpegs.get(sum(sizes)), sizes)
+        return JpegMemory(self._jpegs.get(launch.upload_bytes), self._scratch.jpegs.get(sum(sizes)), sizes)
 
     def copy_back(
-        self, memory: JpegMemory, plan: DevicePlan, count: int
+        self, memory: JpegMemory, launch: JpegLaunch, count: int
     ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Queues copies of what the kernels found to pinned memory; `settled` passes after them.
 
         Returns:
             the statuses, (count,) int32, and the segments of scans, (segment_bytes,) uint8.
         """
-        found = self._found.get(4 * count + plan.segment_bytes)
-        statuses = memory.upload[plan.statuses_at : plan.statuses_at + 4 * count]
+        found = self._found.get(4 * count + launch.segment_bytes)
+        statuses = memory.upload[launch.statuses_at : launch.statuses_at + 4 * count]
         found[: 4 * count].copy_(statuses, non_blocking=True)
-        if plan.segment_bytes:
-            found[4 * count :].copy_(memory.scans[: plan.segment_bytes], non_blocking=True)
+        if launch.segment_bytes:
+            found[4 * count :].copy_(memory.scans[: launch.segment_bytes], non_blocking=True)
         self.settled.record(self.stream)
         copies: NDArray[np.uint8] = found.numpy()
         return copies[: 4 * count].view(np.int32), copies[4 * count :]
@@ -156,7 +156,9 @@ class Arena:
             for start, block in zip(starts, blocks, strict=True)
         ]
 
-    def reserve_slots(self, sizes: NDArray[np.int64], decoder: CudaDecoder) -> tuple[list[Slot], NDArray[np.uint64]]:
+    def reserve_slots(
+        self, sizes: NDArray[np.int64], decoder: NvImageCodecDecoder
+    ) -> tuple[list[Slot], NDArray[np.uint64]]:
         """Slots of at least these sizes in bytes, and their addresses.
 
         The largest images of every batch take the same slots, so that few slots grow large.

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.cache import DeviceImage
-from cuaug.codec import CpuFallback, CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg, Places, ResidentJpeg
+from cuaug.codec import CpuFallback, DecodedImage, EncodedImage, EncodedJpeg, NvImageCodecDecoder, Places, ResidentJpeg
 from cuaug.devices.cuda import CudaExecutor, decode_jpegs
 from cuaug.errors import DecodeError
 from cuaug.pipeline.cuda.arena import Arena
 from cuaug.pipeline.cuda.staging import StagedBatch
-from cuaug.pipeline.job import Job
+from cuaug.pipeline.part import BatchPart
 from cuaug.pipeline.pending import PendingCacheEntry, plan_shrinking
 from cuaug.profiling.recorder import Clock
 
@@ -44,20 +44,27 @@ class BatchDecoding:
 
     def __init__(
         self,
-        job: Job,
+        part: BatchPart,
         positions: NDArray[np.int64],
         staged: StagedBatch,
         arena: Arena,
         fallback: CpuFallback,
         clock: Clock,
     ) -> None:
-        self._job, self._positions, self._staged, self._arena, self._fallback = job, positions, staged, arena, fallback
+        self._part, self._positions, self._staged, self._arena, self._fallback = (
+            part,
+            positions,
+            staged,
+            arena,
+            fallback,
+        )
         self._clock = clock
-        count = len(staged.items)
+        count = len(staged.images)
         self.addresses: NDArray[np.uint64] = np.zeros(count, dtype=np.uint64)
         # Samples whose targets failed.
-        self.failed = np.isin(positions, list(job.errors)) if job.errors else np.zeros(count, dtype=np.bool_)
-        self.entries = {i: cast(PendingCacheEntry, staged.items[i]) for i in np.flatnonzero(staged.is_kept).tolist()}
+        self.failed = np.isin(positions, list(part.errors)) if part.errors else np.zeros(count, dtype=np.bool_)
+        kept = np.flatnonzero(staged.is_kept).tolist()
+        self.entries = {i: cast(PendingCacheEntry, staged.images.item(i)) for i in kept}
         self.decoded_by: Counter[str] = Counter()
         # The kernels' statuses and the segments that they found, until these are looked at.
         self._found: tuple[NDArray[np.int32], NDArray[np.uint8]] | None = None
@@ -68,20 +75,20 @@ class BatchDecoding:
         staged = self._staged
         if not staged.for_kernels.any():
             return
-        plan = staged.jpegs.plan()
-        memory = self._memory = self._arena.jpeg_memory(plan)
+        launch = staged.jpegs.prepare()
+        memory = self._memory = self._arena.jpeg_memory(launch)
         upload, _, pixels, lookups, _ = memory.addresses
         targets = staged.jpegs.finish(*memory.addresses)
-        memory.upload.copy_(staged.jpeg_memory[: plan.upload_bytes], non_blocking=True)
-        decode_jpegs(memory.upload.device, plan, upload, lookups)
+        memory.upload.copy_(staged.jpeg_memory[: launch.upload_bytes], non_blocking=True)
+        decode_jpegs(memory.upload.device, launch, upload, lookups)
         rows = staged.for_kernels
         self.addresses[rows] = targets[rows]
-        self._found = self._arena.copy_back(memory, plan, len(rows))
+        self._found = self._arena.copy_back(memory, launch, len(rows))
         self.decoded_by["kernels"] += int(np.count_nonzero(rows & ~self.failed))
         for i in [i for i in self.entries if rows[i]]:
             self._memories[i] = memory.targets[int(targets[i]) - pixels :]
 
-    def decode_others(self, open_decoder: Callable[[], CudaDecoder]) -> None:
+    def decode_others(self, open_decoder: Callable[[], NvImageCodecDecoder]) -> None:
         """Decodes or uploads all other images. `open_decoder` gives the decoder of other files."""
         staged, arena = self._staged, self._arena
         pixels = arena.upload_pixels(staged)
@@ -92,7 +99,7 @@ class BatchDecoding:
         rows, headers = self._encoded()
         if headers:
             self._decode_encoded(rows, headers, open_decoder())
-        origin = self._job.config.reader.origin_of_decoded
+        origin = self._part.config.reader.origin_of_decoded
         encoded = set(rows.tolist())
         others = [i for i in np.flatnonzero(~self.failed & ~staged.for_kernels).tolist() if i not in encoded]
         self.decoded_by += Counter("source" if i in self.entries else origin for i in others)
@@ -101,8 +108,7 @@ class BatchDecoding:
         """The rows and headers of images for nvImageCodec or Pillow. Enters the addresses of those on the device."""
         rows, headers = [], []
         for i in np.flatnonzero(~self.failed & ~self._staged.for_kernels).tolist():
-            item = self._staged.items[i]
-            image = item.encoded if isinstance(item, PendingCacheEntry) else item
+            image = self._staged.encoded(i)
             if isinstance(image, EncodedImage):
                 rows.append(i)
                 headers.append(image)
@@ -110,7 +116,9 @@ class BatchDecoding:
                 self.addresses[i] = image.tensor.data_ptr()
         return np.array(rows, dtype=np.int64), headers
 
-    def _decode_encoded(self, rows: NDArray[np.int64], headers: list[EncodedImage], decoder: CudaDecoder) -> None:
+    def _decode_encoded(
+        self, rows: NDArray[np.int64], headers: list[EncodedImage], decoder: NvImageCodecDecoder
+    ) -> None:
         """Decodes into slots by nvImageCodec; what the CPU decodes is uploaded."""
         sizes = np.array([0 if header.for_pillow else 3 * header.height * header.width for header in headers])
         arena = self._arena
@@ -130,8 +138,8 @@ class BatchDecoding:
         self._warn({int(rows[n]): lines for n, lines in decoder.messages.items()})
         self._enter(outcomes, lambda arrays: arena.uploads.upload(*arrays))
         if fallbacks:
-            name = self._job.name_at(int(self._positions[rows[min(fallbacks)]]))
-            messages = self._job.pipeline.messages
+            name = self._part.name_at(int(self._positions[rows[min(fallbacks)]]))
+            messages = self._part.pipeline.messages
             messages.warn_fallback(name, len(fallbacks), self.decoded_by["gpu"], decoder.cause)
 
     def replace_damaged(self) -> bool:
@@ -147,38 +155,39 @@ class BatchDecoding:
         (statuses, segments), self._found = self._found, None
         if len(segments):
             self._staged.keep_segments(segments, statuses)
-        damaged = (statuses != 0) & self._staged.for_kernels & ~self.failed
-        self._fill_device_cache(damaged)
-        rows = np.flatnonzero(damaged).tolist()
+        is_damaged = statuses != 0
+        self._fill_device_cache(is_damaged)
+        rows = np.flatnonzero(is_damaged & ~self.failed).tolist()
+        self.decoded_by["kernels"] -= len(rows)
+        residents = [i for i in rows if isinstance(self._staged.images.objects.get(i), ResidentJpeg)]
+        for i in residents:  # it was sound when it was kept
+            self._part.add_error(int(self._positions[i]), DecodeError("its data in the GPU's memory are damaged"))
+            self.failed[i] = True
+        rows = [i for i in rows if not self.failed[i]]
         if not rows:
             return False
-        for i in [i for i in rows if isinstance(self._staged.items[i], ResidentJpeg)]:  # it was sound when it was kept
-            self._job.add_error(int(self._positions[i]), DecodeError("its data in the GPU's memory are damaged"))
-            self.failed[i] = True
-            rows.remove(i)
         decoded = self._fallback.decode([self._staged.use_whole(i) for i in rows])
-        self.decoded_by["kernels"] -= len(rows)
         self._warn({i: lines for i, (_, lines) in zip(rows, decoded, strict=True)})
         outcomes = {i: (outcome, "cpu_fallback") for i, (outcome, _) in zip(rows, decoded, strict=True)}
         self._enter(outcomes, self._arena.upload_more)
-        name = self._job.name_at(int(self._positions[rows[0]]))
-        messages = self._job.pipeline.messages
+        name = self._part.name_at(int(self._positions[rows[0]]))
+        messages = self._part.pipeline.messages
         messages.warn_fallback(name, len(rows), self.decoded_by["kernels"], "its data is damaged or unusual")
         return True
 
-    def _fill_device_cache(self, damaged: NDArray[np.bool_]) -> None:
+    def _fill_device_cache(self, is_damaged: NDArray[np.bool_]) -> None:
         """Keeps the sound JPEGs of the batch in the GPU's memory, if the loader has such a cache."""
-        cache, staged = self._job.config.reader.device_cache, self._staged
+        cache, staged = self._part.config.reader.device_cache, self._staged
         if cache is None:
             return
-        images = {i: image for i, image in staged.new_for_kernels.items() if not damaged[i] and not self.failed[i]}
-        for i, image in images.items():
-            description, places = staged.jpegs.make_resident(i)
-            size = -(-places.data_bytes // _ALIGN) * _ALIGN + places.segment_bytes
-            make = partial(self._make_resident, image, description, places)
-            cache.put_resident(int(self._job.indices[self._positions[i]]), size, make)
-        if images:
-            self._wait_for_gpu(self._arena.stream)  # any stream may read them from now on
+        images = {}
+        for i, image in staged.new_for_kernels.items():
+            if not is_damaged[i]:
+                description, places = staged.jpegs.make_resident(i)
+                size = -(-places.data_bytes // _ALIGN) * _ALIGN + places.segment_bytes
+                make = partial(self._make_resident, image, description, places)
+                images[int(self._part.indices[self._positions[i]])] = size, make
+        cache.put_residents(images, partial(self._wait_for_gpu, self._arena.stream))
 
     def _wait_for_gpu(self, queued: torch.cuda.Event | torch.cuda.Stream) -> None:
         self._clock.at("wait_for_gpu")
@@ -199,7 +208,7 @@ class BatchDecoding:
     def _warn(self, printed: dict[int, list[str]]) -> None:
         """Logs the lines that image libraries printed, by row."""
         for i, lines in printed.items():
-            self._job.warn(int(self._positions[i]), lines)
+            self._part.warn(int(self._positions[i]), lines)
 
     def _enter(
         self,
@@ -210,7 +219,7 @@ class BatchDecoding:
         arrays = {}
         for i, (outcome, decoded_by) in outcomes.items():
             if isinstance(outcome, DecodeError):
-                self._job.add_error(int(self._positions[i]), outcome)
+                self._part.add_error(int(self._positions[i]), outcome)
                 self.failed[i] = True
             else:
                 self.decoded_by[decoded_by] += 1
@@ -236,7 +245,7 @@ class BatchDecoding:
             CudaExecutor(plan_shrinking(list(shrinking.values()))).run(addresses, outputs)
             for (i, entry), output, size in zip(shrinking.items(), outputs, sizes, strict=True):
                 cached[i] = output[:size].view(entry.height, entry.width, 3)
-        cache = self._job.config.reader.decoded
+        cache = self._part.config.reader.decoded
         assert cache is not None
         cache.put_from_device({entry.index: cached[i] for i, entry in entries.items()})
         self._arena.shrunken = cached

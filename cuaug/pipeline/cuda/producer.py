@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.codec import CpuFallback, CudaDecoder, DecoderPaths
-from cuaug.devices import workspace
+from cuaug.codec import CpuFallback, DecoderPaths, NvImageCodecDecoder
+from cuaug.devices import PackedOutput, workspace
 from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.specialize import Specializer
 from cuaug.images.interop import dtype_of
@@ -25,9 +24,10 @@ from cuaug.pipeline.cuda.arena import Arena, Scratch
 from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
 from cuaug.pipeline.cuda.staged_clips import NvdecPool, StagedClips
 from cuaug.pipeline.cuda.staging import StagedBatch, StagingPool
-from cuaug.pipeline.job import Job
+from cuaug.pipeline.part import BatchPart
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.samples import Images
+from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.profiling.recorder import Clock, CudaClock, CudaEvents, Recorder
 
 __all__ = ["CudaProducer"]
@@ -39,20 +39,20 @@ _ARENAS = 2
 class CudaProducer:
     """Owns the producer thread's resources. That thread creates its CUDA objects, not the constructor."""
 
-    def __init__(self, config: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
-        self.device = device
+    def __init__(
+        self, config: BatchConfig, recorder: Recorder, threads: int, device: torch.device, thread: ThreadPool
+    ) -> None:
+        self.device, self._thread = device, thread
         self.staging = StagingPool(device)
         self._config = config
         self._recorder = recorder
         self._paths = DecoderPaths(fancy_upsampling=config.decode.fancy_upsampling)
-        if config.decode.load_hint is not None:
-            self._paths = replace(self._paths, load_hint=config.decode.load_hint)
         # The other half of the threads reads and parses the next batches meanwhile.
-        self._decode_threads = config.decode.decode_threads or (threads + 1) // 2
+        self._decode_threads = (threads + 1) // 2
         self._fallback = CpuFallback(fancy_upsampling=config.decode.fancy_upsampling, threads=self._decode_threads)
         self.specializer = Specializer()
         self.nvdec = NvdecPool(device) if config.decode.video_decoder == "nvdec" else None
-        self.decoder: CudaDecoder
+        self.decoder: NvImageCodecDecoder
         self._prepared = False
         self._batches = 0
         self._max_images = 0
@@ -67,7 +67,7 @@ class CudaProducer:
         self._arenas = [Arena(self.device, self.stream, CudaEvents(clock), scratch) for _ in range(_ARENAS)]
         self._prepared = True
 
-    def _open_decoder(self, images: int) -> CudaDecoder:
+    def _open_decoder(self, images: int) -> NvImageCodecDecoder:
         """nvImageCodec's decoder, for batches of up to `images` images.
 
         The first batch that needs it opens it; a larger one, after the user edited the chain, opens another. That first
@@ -79,16 +79,9 @@ class CudaProducer:
                 self.stream.synchronize()
                 self._max_images = 0  # if opening fails, the next batch opens one
                 del self.decoder
-            self.decoder = CudaDecoder(self.device.index, self._paths, threads=self._decode_threads)
+            self.decoder = NvImageCodecDecoder(self.device.index, self._paths, threads=self._decode_threads)
             self.decoder.prime(images, self.stream.cuda_stream)
             self._max_images = images
-            given = self._config.decode.load_hint is not None or self._config.decode.decode_threads is not None
-            self._recorder.setup = replace(
-                self._recorder.setup,
-                load_hint=self._paths.load_hint,
-                decode_threads=self._decode_threads,
-                split_because="as given" if given else "default",
-            )
         return self.decoder
 
     def release(self) -> None:
@@ -105,14 +98,14 @@ class CudaProducer:
             self._max_images = 0
             del self.stream
 
-    def produce(self, job: Job, positions: NDArray[np.int64], staged: StagedBatch, planned: Planned) -> None:
+    def produce(self, part: BatchPart, positions: NDArray[np.int64], staged: StagedBatch, planned: Planned) -> Images:
         """Decodes and augments a batch of images."""
         self._prepare()
-        with self._begin_batch(job, staged) as (arena, clock):
+        with self._begin_batch(part, staged) as (arena, clock):
             clock.at("decode")
-            decoding = BatchDecoding(job, positions, staged, arena, self._fallback, clock)
+            decoding = BatchDecoding(part, positions, staged, arena, self._fallback, clock)
             decoding.launch_kernels()
-            decoding.decode_others(lambda: self._open_decoder(len(staged.items)))
+            decoding.decode_others(lambda: self._open_decoder(len(staged.images)))
             if decoding.entries:  # the cache keeps no damaged image
                 decoding.replace_damaged()
                 decoding.fill_cache()
@@ -130,33 +123,36 @@ class CudaProducer:
                 clock.at("augment")
                 outputs = augment()
             self._recorder.add({("decoded_by", name): count for name, count in decoding.decoded_by.items() if count})
-        self._finish_batch(job, positions, planned, outputs)
+        part.job.track(self._thread)
+        return Images(outputs, planned.stacks.views)
 
-    def produce_clips(self, job: Job, positions: NDArray[np.int64], staged: StagedClips, planned: Planned) -> None:
+    def produce_clips(
+        self, part: BatchPart, positions: NDArray[np.int64], staged: StagedClips, planned: Planned
+    ) -> Images:
         """Uploads, converts and augments a batch of decoded clips."""
         self._prepare()
-        with self._begin_batch(job, staged) as (arena, clock):
+        with self._begin_batch(part, staged) as (arena, clock):
             clock.at("augment")
-            failed = np.isin(positions, list(job.errors))
+            failed = np.isin(positions, list(part.errors))
             staged.wait_for_decoders(self.stream)
             images, sources = staged.on_device(arena.upload(staged.blocks), failed)
             arena.times.decoded()
             pitches, skip = staged.pitches.repeat(planned.frames), failed.repeat(planned.frames)
             outputs = self._augment(planned, arena, sources, pitches, skip, images)
-        self._finish_batch(job, positions, planned, outputs)
+        part.job.track(self._thread)
+        return Images(outputs, planned.stacks.views)
 
     @contextlib.contextmanager
-    def _begin_batch(self, job: Job, staged: StagedBatch | StagedClips) -> Iterator[tuple[Arena, Clock]]:
+    def _begin_batch(self, part: BatchPart, staged: StagedBatch | StagedClips) -> Iterator[tuple[Arena, Clock]]:
         """Waits for an arena and makes the stream current. At the end records the event that frees the arena."""
         arena = self._arenas[self._batches % _ARENAS]
         self._batches += 1
-        producer_thread = job.pipeline.producer_thread
-        with torch.cuda.stream(self.stream), self._recorder.at("wait_for_gpu", job.number) as clock:
+        with torch.cuda.stream(self.stream), self._recorder.at("wait_for_gpu", part.number) as clock:
             arena.free.synchronize()
             arena.times.read()
             arena.begin(staged)
-            producer_thread.track(clock)
-            arena.times.begin(job.number)
+            self._thread.track(clock)
+            arena.times.begin(part.number)
             try:
                 yield arena, clock
                 arena.times.end()
@@ -176,6 +172,8 @@ class CudaProducer:
         tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
         dtype = dtype_of(tables.target_type)
         outputs = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
+        if isinstance(stacks, PackedOutput):
+            stacks.clear_padding(outputs[0])
         CudaExecutor(tables).run(
             sources.repeat(views),
             outputs[0],
@@ -189,11 +187,3 @@ class CudaProducer:
         launches = self.specializer.take_launches()
         self._recorder.add({("kernels", name): count for name, count in launches.items()})
         return outputs
-
-    def _finish_batch(
-        self, job: Job, positions: NDArray[np.int64], planned: Planned, outputs: list[torch.Tensor]
-    ) -> None:
-        with torch.cuda.stream(self.stream):
-            job.track_batch(job.pipeline.producer_thread)
-            images = Images(outputs, planned.stacks.views)
-            job.finish_run(images.of_loader(planned, job.config.layout), positions)

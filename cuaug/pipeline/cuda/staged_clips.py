@@ -54,7 +54,7 @@ class NvdecPool:
         """
         decoder = self._take()
         try:
-            return decoder.decode(clip.file, clip.index, clip.numbers)
+            return decoder.decode(clip.request.path, clip.index, clip.numbers)
         finally:
             self._give_back(decoder)
 
@@ -81,7 +81,7 @@ class NvdecPool:
 
 
 class StagedClips:
-    """The clips of a batch, for pinned memory: `stage` fills it, `take_memory` hands it to the batch's arena.
+    """The clips of a batch, for pinned memory: `fill` writes it, `take_memory` hands it to the batch's arena.
 
     The size of a clip is known once it is decoded. So the first clip chooses the size of a block for all, and a further
     block follows if that is too small.
@@ -118,10 +118,10 @@ class StagedClips:
         self._is_taken = False
         self._lock = threading.Lock()
 
-    def stage(self, i: int) -> str:
+    def fill(self, i: int) -> str:
         """Decodes clip i and copies its planes, or its RGB region if a cache keeps decoded clips.
 
-        Threads may stage different clips at once.
+        Threads may fill different clips at once.
 
         Returns:
             what decoded it, as a key of `Stats.decoded_by`.

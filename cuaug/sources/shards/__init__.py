@@ -7,7 +7,7 @@ tar.py               tar files in WebDataset's layout
 tfrecord.py          TFRecord files of tf.train.Example messages
 record_files.py      MDS shards and LitData chunks
 parquet.py           Parquet files with a column of encoded images
-parquet_pages.py     reads columns of a row group within a memory limit
+parquet_pages.py     reads columns of a row group up to a limit on the decoded bytes
 row_groups.py        row groups of Parquet files: opened here and remote, decoded ahead, and cached
 lmdb_environment.py  LMDB environments
 hdf5.py              HDF5 files with a dataset of images and datasets of labels

@@ -1,8 +1,7 @@
 """HDF5 files with a dataset of images and datasets of labels.
 
 An untrusted file must not reach other files. HDF5 follows links, views (virtual datasets) and external storage into any
-file that the process may read, and waits at a pipe. Here only views are followed, and only to files below the file's
-folder or HDF5_VDS_PREFIX.
+file that the process may read, and waits at a pipe. Here none of them is followed.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ from cuaug._runtime.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_p
 from cuaug.errors import CuaugError, DecodeError, SourceError
 from cuaug.sources.file_bytes import open_regular
 from cuaug.sources.labels import decode_field, decode_text, parse_label_fields
-from cuaug.sources.shards.hdf5_rows import Rows, check_storage, filter_codes
+from cuaug.sources.shards.hdf5_rows import Rows
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
 
-__all__ = ["Hdf5", "open_datasets"]
-
 _MAX_LINKS = 64
-_MAX_DEFLATE_RATIO = 1032  # deflate expands one byte to at most this many
 _NAMES_SHOWN = 20
 
 
@@ -47,7 +43,10 @@ def open_datasets(path: str, names: Sequence[str], max_bytes: int) -> list[Rows]
                 available = ", ".join(map(repr, _dataset_names(file)))
                 raise SourceError(f"{path!r} has no dataset {name!r}; available: {available}")
             if dataset.is_virtual:
-                _check_view(path, name, dataset, max_bytes, set())
+                raise SourceError(
+                    f"{name!r} in {path!r} is a view (virtual dataset) of other datasets: make a source for each of "
+                    "them, and join these by torch.utils.data.ConcatDataset"
+                )
             opened.append(Rows(f"{name!r} in {path!r}", dataset, max_bytes))
         return opened
     except CuaugError:
@@ -92,61 +91,6 @@ def _reversed_parts(name: str | bytes) -> list[bytes]:
     return [part for part in reversed(parts) if part not in (b"", b".")]
 
 
-def _check_view(path: str, name: str, dataset: Any, max_bytes: int, seen: set[tuple[str, str]]) -> None:
-    """Checks all source datasets of a virtual dataset. HDF5 would read a missing one as zeros, a black image.
-
-    Raises:
-        LoaderError: a source is missing, lies in another folder, or cannot be read safely.
-    """
-    label = f"{name!r} in {path!r}"
-    identity = os.path.realpath(path), dataset.name
-    if identity in seen:
-        raise SourceError(f"{label} is a view of itself, or two views share it")
-    seen.add(identity)
-    sources = {(source.file_name, source.dset_name) for source in dataset.virtual_sources()}
-    for file_name, source_name in sorted(sources):
-        if "%" in file_name or "%" in source_name:
-            raise SourceError(f"{label} is a view of numbered files or datasets, {file_name!r}: name each one")
-        source_path = path if file_name == "." else _view_path(label, path, file_name)
-        source = _find_dataset(source_path, _open_file(source_path), source_name)
-        source_label = f"{source_name!r} in {source_path!r}"
-        if source is None:
-            raise SourceError(f"{label} is a view of {source_label}, which does not exist")
-        check_storage(source_label, source, max_bytes, os.path.getsize(source_path))
-        if source.is_virtual:
-            _check_view(source_path, source_name, source, max_bytes, seen)
-        elif filter_codes(source):
-            _check_inflated_size(source_label, source, max_bytes)
-
-
-def _view_path(label: str, path: str, name: str) -> str:
-    """The path at which HDF5 finds a view's file."""
-    own_folder = os.path.dirname(path)
-    prefixes = os.environ.get("HDF5_VDS_PREFIX", "")
-    folders = [folder.replace("${ORIGIN}", own_folder or ".") for folder in prefixes.split(":") if folder]
-    for folder in [*folders, own_folder]:
-        candidate, allowed = os.path.join(folder, name), os.path.realpath(folder)
-        if os.path.lexists(candidate):
-            if os.path.commonpath([allowed, os.path.realpath(candidate)]) == allowed:
-                return candidate
-            raise SourceError(
-                f"{label} is a view of {name!r}, which lies outside of the file's own folder: move it there, and make "
-                "the view with a relative name"
-            )
-    raise SourceError(f"{label} is a view of {name!r}, which does not exist")
-
-
-def _check_inflated_size(label: str, dataset: Any, max_bytes: int) -> None:
-    """Refuses stored chunks that may inflate beyond `max_bytes`: behind a view, chunks are not checked one by one."""
-    sizes = {0}
-    dataset.id.chunk_iter(lambda chunk: sizes.add(chunk.size))
-    if max(sizes) * _MAX_DEFLATE_RATIO > max_bytes:
-        raise SourceError(
-            f"a compressed chunk of {label} has {max(sizes):,} bytes and could inflate beyond max_bytes={max_bytes:,}: "
-            "store a view's sources in smaller chunks, or open their files directly"
-        )
-
-
 def _dataset_names(file: Any) -> list[str]:
     """The first few dataset names."""
     h5py = require_module("h5py", "hdf5")
@@ -168,15 +112,14 @@ _MAX_LABEL_BYTES = 1 << 24
 
 
 class Hdf5(ReprMixin):
-    """Images and labels in datasets of an HDF5 file. Needs `pip install "cuaug[hdf5]"`.
+    """Images and labels in datasets of an HDF5 file. Needs `pip install ".[hdf5]"`.
 
     HDF5 serves one thread at a time. Variable-length values are read without HDF5, by all threads at once.
 
-    The file may be untrusted. cuaug refuses links to other files, external storage, views (virtual datasets) of files
-    outside the file's folder or HDF5_VDS_PREFIX, and compression with unbounded output: szip, n-bit, scale-offset, or
-    two compressors at once. Each stored chunk is checked once, before HDF5 decodes it. HDF5 itself parses the metadata,
-    and HDF5 2.0 never returns from some damaged views: keep h5py up to date, and check untrusted files with
-    `cuaug check`, which has a time limit.
+    The file may be untrusted. cuaug refuses links to other files, external storage, views (virtual datasets), and
+    compression with unbounded output: szip, n-bit, scale-offset, or two compressors at once. Each
+    stored chunk is checked once, before HDF5 decodes it. HDF5 itself parses the metadata, and HDF5 2.0 never returns
+    from some damaged ones: keep h5py up to date, and check untrusted files with `cuaug check`, which has a time limit.
 
     Args:
         path: the file.

@@ -28,8 +28,6 @@ from cuaug._runtime.extras import require_module
 from cuaug._runtime.limits import check_bytes
 from cuaug.errors import CuaugError, DecodeError, SourceError
 
-__all__ = ["REFERENCE", "GlobalHeaps", "Rows", "check_storage", "filter_codes"]
-
 #: A dataset's entry for one variable-length value: element count, heap address, object number.
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
 
@@ -135,7 +133,7 @@ class Rows:
     def __init__(self, name: str, dataset: Any, max_bytes: int) -> None:
         self.dataset, self.shape, self.dtype = dataset, dataset.shape, dataset.dtype
         self._fd = dataset.file.id.get_vfd_handle()
-        check_storage(name, dataset, max_bytes, os.fstat(self._fd).st_size)
+        _check_storage(name, dataset, max_bytes, os.fstat(self._fd).st_size)
         self.is_variable = self.dtype.kind == "O"
         self._item_bytes = REFERENCE.itemsize if self.is_variable else dataset.id.get_type().get_size()
         self._element = _element_dtype(name, dataset) if self.is_variable else self.dtype
@@ -144,10 +142,10 @@ class Rows:
         self.row_bytes = 0 if self.is_variable else self._item_bytes * math.prod((self.shape or ())[1:])
         self._max_bytes = max_bytes
         self._chunks: tuple[int, ...] = dataset.chunks or ()
-        self._filters = filter_codes(dataset)
+        self._filters = _filter_codes(dataset)
         self._is_checked = bytearray(-(-self.shape[0] // self._chunks[0]) if self._chunks else 0)
         self._references: dict[int, NDArray[Any]] = {}  # by row of chunks
-        self._offset: int | None = None if self._chunks or dataset.is_virtual else dataset.id.get_offset()
+        self._offset: int | None = None if self._chunks else dataset.id.get_offset()
         self._heaps = GlobalHeaps(self._fd, dataset.file.userblock_size)
 
     def __len__(self) -> int:
@@ -260,7 +258,7 @@ def _element_dtype(name: str, dataset: Any) -> np.dtype[Any]:
     layout = dataset.id.get_create_plist().get_layout()
     is_supported = (
         layout in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
-        and set(filter_codes(dataset)) <= _VARIABLE_LENGTH_FILTERS
+        and set(_filter_codes(dataset)) <= _VARIABLE_LENGTH_FILTERS
         and dataset.ndim == 1
         and dataset.file.id.get_create_plist().get_sizes() == (8, 8)
     )
@@ -273,7 +271,7 @@ def _element_dtype(name: str, dataset: Any) -> np.dtype[Any]:
     return np.dtype(object) if element is None else np.dtype(element)
 
 
-def check_storage(name: str, dataset: Any, max_bytes: int, file_bytes: int) -> None:
+def _check_storage(name: str, dataset: Any, max_bytes: int, file_bytes: int) -> None:
     """Refuses datasets in external files, too large chunks, unsafe filters, and data that were never written.
 
     Args:
@@ -285,13 +283,13 @@ def check_storage(name: str, dataset: Any, max_bytes: int, file_bytes: int) -> N
     """
     if dataset.id.get_create_plist().get_external_count():
         raise SourceError(f"{name} keeps its data in other files (external storage): write them into the file")
-    if dataset.is_virtual or not dataset.size:
+    if not dataset.size:
         return
     if dataset.chunks:
         size = dataset.id.get_type().get_size() * math.prod(dataset.chunks)
         if size > max_bytes:
             raise SourceError(f"one chunk of {name} has {size:,} bytes, above the limit max_bytes={max_bytes:,}")
-        compressors = [code for code in filter_codes(dataset) if code not in (_SHUFFLE, _FLETCHER32)]
+        compressors = [code for code in _filter_codes(dataset) if code not in (_SHUFFLE, _FLETCHER32)]
         for code in compressors:
             if code in _UNBOUNDED:
                 raise SourceError(f"{name} is compressed by {_UNBOUNDED[code]}, which is unsafe: use gzip or LZF")
@@ -302,7 +300,7 @@ def check_storage(name: str, dataset: Any, max_bytes: int, file_bytes: int) -> N
         raise SourceError(f"{name} has shape {dataset.shape}, but was never written")
 
 
-def filter_codes(dataset: Any) -> list[int]:
+def _filter_codes(dataset: Any) -> list[int]:
     """The codes of a dataset's filters, in the order of application."""
     properties = dataset.id.get_create_plist()
     return [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]

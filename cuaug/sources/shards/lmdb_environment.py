@@ -15,8 +15,6 @@ from cuaug.sources.file_bytes import open_regular
 from cuaug.sources.labels import to_label_sequence
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
 
-__all__ = ["Lmdb"]
-
 Key = bytes | str
 T = TypeVar("T")
 
@@ -24,7 +22,7 @@ _FINGERPRINT_VALUES, _FINGERPRINT_BYTES = 1000, 16 << 20
 
 
 class Lmdb(ReprMixin):
-    """The values of an LMDB environment. Needs `pip install "cuaug[lmdb]"`.
+    """The values of an LMDB environment. Needs `pip install ".[lmdb]"`.
 
     The environment is opened read-only, without locks and read-ahead: no process may write to it meanwhile. LMDB keeps
     no checksums, so only the decoder can notice damage to an image. LMDB maps the file into memory and trusts its

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import json
 import os
@@ -17,21 +18,19 @@ from cuaug._runtime.extras import require_module
 from cuaug._runtime.fork import PerProcess
 from cuaug.errors import DecodeError, SourceError
 from cuaug.remote import ObjectStore, RemoteObject
-from cuaug.remote import urls as _urls
+from cuaug.remote.urls import check, is_url
 from cuaug.sources.labels import parse_label_fields
 from cuaug.sources.shards.parquet_pages import row_bytes
+from cuaug.sources.shards.remote_shards import RemoteShards
 from cuaug.sources.shards.row_groups import (
     Footer,
     RowGroupCache,
-    RowGroupReadAhead,
     RowGroupReader,
-    make_cache,
+    RowGroupTables,
     read_footers,
 )
-from cuaug.sources.shards.shards import Paths, expand_braces, expand_paths
+from cuaug.sources.shards.shards import Paths, expand_braces, expand_paths, match_urls
 from cuaug.sources.source import ReadAhead, ReprMixin, cache_key, cached_method, fingerprint, relative_paths
-
-__all__ = ["Parquet", "check_label_type", "image_bytes", "is_image_type", "to_hashable", "to_label"]
 
 
 def is_image_type(kind: Any) -> bool:
@@ -154,7 +153,7 @@ _MIN_ROWS = 1 << 20
 
 
 class Parquet(ReprMixin):
-    """Rows of Parquet files, local or remote. Needs `pip install "cuaug[parquet]"`.
+    """Rows of Parquet files, local or remote. Needs `pip install ".[parquet]"`.
 
         source = Parquet("data/*.parquet", image="image", label="label")
         loader = cuaug.Loader(source, chain, sampler=cuaug.ShardSampler(source.shard_sizes, 2000))
@@ -162,20 +161,19 @@ class Parquet(ReprMixin):
     A row group is decoded whole, and kept in a cache that all threads share. With `ShardSampler` each row group is
     decoded once while its window passes, if the window's images fit into `cache_bytes`. With `shuffle=True` and a
     source beyond `cache_bytes`, nearly each sample decodes a row group; the log warns of it once. Of remote files, the
-    row groups of the next batches are read ahead, up to half of `cache_bytes`.
+    row groups of the next batches are read ahead.
 
     Local files may be untrusted as far as pyarrow checks them. Checksums of pages are verified where a file has them.
 
     Args:
-        files: a path, a pattern, a folder of .parquet files, or a list of these; also URLs, whose patterns
-            and folders fsspec lists.
+        files: a path, a pattern, a folder of .parquet files, or a list of these; also URLs. HTTP servers list no
+            patterns and folders.
         image: column with encoded images: binary, or Hugging Face's struct of `bytes` and `path`.
         label: column with the labels: numbers, strings, bools, lists, structs; a list of columns for dict labels with
             these keys; None: a sample's label is its index. Lists of numbers become arrays, structs dicts.
-        storage_options: for fsspec's file system, such as {"anon": True} for s3. They must pickle if this is to pickle.
-        protocols: protocols that URLs may have; None: http, https, s3 and gs. As for `Remote`.
+        storage_options: as of `RemoteOptions`. They must pickle if this is to pickle.
         cache_bytes: limit on the decoded row groups in memory, and on one row group with all its columns. Each thread
-            may hold one more, with its stored bytes.
+            may hold one more, with its stored bytes. Read-ahead of remote files holds up to half as much besides.
 
     Attributes:
         paths: the files.
@@ -197,16 +195,14 @@ class Parquet(ReprMixin):
         label: str | Sequence[str] | None = "label",
         *,
         storage_options: Mapping[str, Any] | None = None,
-        protocols: Sequence[str] | None = None,
         cache_bytes: int = 1 << 30,
     ) -> None:
         require_module("pyarrow.parquet", "parquet")
-        options = dict(storage_options or {})
         self.image = image
         self.fields, self._is_dict = parse_label_fields(label)
         self._columns = (image, *(name for name in self.fields if name != image))
-        self.paths = _find_files(files, options, protocols)
-        self._store = store = ObjectStore(options)
+        store = ObjectStore(storage_options)
+        self.paths = _find_files(files, store)
         footers = read_footers(self.paths, store)
         schema = footers[0].metadata.schema.to_arrow_schema()
         for footer in footers:
@@ -228,10 +224,13 @@ class Parquet(ReprMixin):
         self._group_files = list(
             itertools.chain.from_iterable([i] * footer.metadata.num_row_groups for i, footer in enumerate(footers))
         )
+        self._group_bytes = np.array([self._reader.size(group) for group in range(len(groups))])
         rows_before = [0, *itertools.accumulate(footer.metadata.num_rows for footer in footers)]
         self._file_starts = rows_before[:-1]
         self._stamps = [[str(o.size), o.version] for footer in footers if isinstance(o := footer.version, RemoteObject)]
-        self._cache: PerProcess[RowGroupCache] = PerProcess(make_cache(self._reader, len(groups), max_bytes))
+        self._cache = PerProcess(functools.partial(RowGroupCache, self._reader, len(groups), max_bytes))
+        tables = RowGroupTables(self._cache, self._columns)
+        self._remote = RemoteShards(store, tables, max_bytes // 2, range(len(groups))) if self._stamps else None
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -244,36 +243,34 @@ class Parquet(ReprMixin):
             OSError: the file cannot be read, or has changed since the source was made.
         """
         group, row = self._locate(index)
-        table = self._cache.get().get(group, self._columns)
+        cache = self._cache.get()
+        if self._remote is None:
+            table = cache.get(group, self._columns)
+        else:
+            (part,) = self._remote.sample(index, self._spans)
+            table = part.data  # type: ignore[union-attr]  # no sample lacks its row group
+        cache.count(group, self._columns)
         return image_bytes(table.column(self.image)[row]), self._label(table, row, index)
 
     def read_ahead(self, batches: Iterable[NDArray[np.int64]]) -> ReadAhead | None:
         """Decodes the row groups of these batches in advance, if a file is remote: see `Source`."""
-        if not self._stamps:
-            return None
-        return RowGroupReadAhead(self._cache.get(), self._columns, batches, self._groups_of)
+        return None if self._remote is None else self._remote.read_ahead(batches, self._spans)
 
     def remote_counts(self) -> dict[str, int]:
-        """Counts of requests, and memory of pinned row groups, as `Stats.remote`; empty for local files."""
-        if not self._stamps:
-            return {}
-        store, cache = self._store, self._cache.get()
-        return {
-            "requests": store.requests,
-            "bytes": store.received_bytes,
-            "repeated": store.repeated,
-            "held_bytes": cache.pinned_bytes,
-            "max_held_bytes": cache.max_pinned_bytes,
-        }
+        """Counts of requests, and memory of read-aheads, as `Stats.remote`; empty for local files."""
+        return {} if self._remote is None else self._remote.counts()
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it; it does not read images."""
         if not self.fields:
             return index
         group, row = self._locate(index)
-        cache = self._cache.get()
-        table = cache.peek(group, self._columns)
-        return self._label(cache.get(group, tuple(self.fields)) if table is None else table, row, index)
+        cache, columns = self._cache.get(), self._columns
+        if (table := cache.peek(group, columns)) is None:
+            columns = tuple(self.fields)
+            table = cache.get(group, columns)
+            cache.count(group, columns)
+        return self._label(table, row, index)
 
     def path(self, index: int) -> str:
         """file.parquet row 12"""
@@ -301,9 +298,10 @@ class Parquet(ReprMixin):
         group = bisect.bisect_right(self._ends, index)
         return group, index - (self._ends[group - 1] if group else 0)
 
-    def _groups_of(self, indices: NDArray[np.int64]) -> list[int]:
-        """The distinct row groups of samples, in the order of need."""
-        return list(dict.fromkeys(np.searchsorted(self._ends, indices, side="right").tolist()))
+    def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row groups of samples, in the form of `SpansOf`."""
+        groups = np.searchsorted(self._ends, indices, side="right")
+        return np.stack([groups, np.zeros_like(groups), self._group_bytes[groups]], axis=1)[:, None]
 
     def _label(self, table: Any, row: int, index: int) -> Any:
         values = {name: to_label(table.column(name)[row], name) for name in self.fields}
@@ -362,41 +360,27 @@ class Parquet(ReprMixin):
             )
 
 
-def _find_files(files: Paths, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
-    """Lists local files as `expand_paths`; of URLs, braces expand, and fsspec lists patterns and folders."""
+def _find_files(files: Paths, store: ObjectStore) -> list[str]:
+    """Lists local files as `expand_paths`, and URLs as `match_urls`; braces expand."""
     names = [files] if isinstance(files, (str, os.PathLike)) else files
     if not isinstance(names, Iterable):
         raise SourceError(f"files must be a path, a pattern or a list of these, not {files!r:.100}")
     paths: list[str] = []
     for name in [os.fspath(name) for name in names]:
-        if _urls.is_url(name):
-            paths += [path for url in expand_braces(name) for path in _find_remote(url, options, protocols)]
+        if is_url(name):
+            urls = list(expand_braces(name))
+            check(urls)
+            paths += [path for url in urls for path in match_urls(url, store, ".parquet")]
         else:
             paths += expand_paths(name, ".parquet")
     return paths or expand_paths([], ".parquet")
-
-
-def _find_remote(url: str, options: Mapping[str, Any], protocols: Sequence[str] | None) -> list[str]:
-    path = url.partition("?")[0] if url.startswith(("http://", "https://")) else url  # signatures are in the query
-    is_file = path.endswith(".parquet") and "*" not in path
-    _urls.check([url], protocols, ObjectStore(options).has_obstore if is_file else lambda protocol: False)
-    if is_file:
-        return [url]
-    system, path = _urls.file_system(url, options)
-    try:
-        found = sorted(system.glob(path if "*" in path else f"{path.rstrip('/')}/*.parquet"))
-    except Exception as error:  # each file system raises errors of its own
-        raise SourceError(f"cannot list {url!r}: {type(error).__name__}: {error}") from error
-    if not found:
-        raise SourceError(f"there is no .parquet file {url!r}")
-    return [system.unstrip_protocol(name) for name in found]
 
 
 def _class_names(metadata: Mapping[bytes, bytes], label: str) -> list[str] | None:
     """The names of Hugging Face's `ClassLabel`, from the schema's metadata."""
     try:
         feature = json.loads(metadata[b"huggingface"])["info"]["features"][label]
-    except (KeyError, TypeError, ValueError):  # written by another program
+    except (LookupError, RecursionError, TypeError, ValueError):  # written by another program
         return None
     names = feature.get("names") if isinstance(feature, dict) else None
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None

@@ -25,8 +25,6 @@ from cuaug.sources.file_bytes import open_regular, read_metadata
 from cuaug.sources.labels import decode_field, decode_integer, decode_json, decode_text, parse_label_fields
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
 
-__all__ = ["Field", "LitData", "Mds", "RecordFile", "RecordSource", "path_below", "read_index"]
-
 _FINGERPRINT_RECORDS, _FINGERPRINT_BYTES = 1000, 16 << 20
 T = TypeVar("T")
 
@@ -73,6 +71,9 @@ def _pil_pixels(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(pixels, np.uint8).reshape(height, width, channels)
 
 
+#: What reading a damaged index.json raises.
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_MAX_NAME = 1000
 _WIDTHS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "bytes": bytes,
@@ -274,6 +275,11 @@ class RecordSource(ReprMixin):
 
     def _split(self, record: bytes) -> list[bytes]:
         """The bytes of each field."""
+        if not record and self._kind == "litdata":
+            raise DecodeError(
+                "the record is empty: litdata stores dicts of bytes, numbers and text as Arrow tables where pyarrow "
+                "is installed, which cuaug does not read; write the set again, and return tuples from the function"
+            )
         count = sum(field.size is None for field in self._all_fields)
         if len(record) < 4 * count:
             raise DecodeError(f"the record has {len(record)} bytes, too few for the sizes of {count} fields")
@@ -324,7 +330,7 @@ class Mds(RecordSource):
                 )
                 for shard in shards
             ]
-        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except _DAMAGE as error:
             raise SourceError(f"{folder!r}: index.json is no index of MDS shards: {error!r}") from error
         for shard, file, fields in zip(shards, files, columns, strict=True):
             if shard.get("compression") and not os.path.exists(file.path):
@@ -352,7 +358,8 @@ class LitData(RecordSource):
         loader = cuaug.Loader(source, chain, batch_size=256, shuffle=True)
 
     Images are read as they are stored, as "jpeg", "bytes" or "pil". litdata is not needed. Compressed and encrypted
-    chunks are refused.
+    chunks are refused. Arrow tables are not read: litdata stores dicts of bytes, numbers and text as such where pyarrow
+    is installed.
 
     Args:
         folder: the folder with index.json.
@@ -389,7 +396,7 @@ class LitData(RecordSource):
                 path = path_below(folder, os.path.basename(chunk["filename"]))
                 size = _file_size(path, int(chunk["chunk_bytes"]))
                 files.append(RecordFile(path, int(chunk["chunk_size"]), size))
-        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except _DAMAGE as error:
             raise SourceError(f"{folder!r}: index.json is no index of LitData chunks: {error!r}") from error
         super().__init__("litdata", files, fields, image, label)
 
@@ -401,6 +408,8 @@ def _file_size(path: str, claimed: int) -> int:
 
 def _names(spec: Any, prefix: str = "") -> Iterator[str]:
     """The names of a sample's values, in the order of their storage."""
+    if len(prefix) > _MAX_NAME:  # each value within repeats it
+        raise ValueError(f"a name has more than {_MAX_NAME} characters")
     if spec["type"] is None:
         yield prefix.removesuffix(".") or "0"
         return

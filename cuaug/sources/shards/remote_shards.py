@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
-import threading
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, cast
@@ -21,14 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.fork import renew_after_fork
+from cuaug._runtime.threads import map_in_threads
 from cuaug.errors import SourceError
 from cuaug.remote import Buffer, ObjectStore, Part, ReadAhead, RemoteObject
 from cuaug.remote.object_store import RemoteFile
 from cuaug.remote.read_ahead import RangeReader, SpansOf, read_spans
 from cuaug.sources.shards import shard_index
 from cuaug.sources.shards.shard_index import Index, IndexFormat, Stamp
-
-__all__ = ["RemoteShards", "load_remote_indexes"]
 
 log = logging.getLogger("cuaug")
 
@@ -41,38 +38,11 @@ def load_remote_indexes(
     Raises:
         LoaderError: an object cannot be read; also errors of `scan`.
     """
-    found: dict[int, tuple[RemoteObject, Index]] = {}
-    errors: list[BaseException] = []
-    pending: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for i in range(len(urls)):
-        pending.put(i)
-
-    def work() -> None:
-        while not errors:
-            try:
-                i = pending.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                found[i] = _load(index_format, urls[i], store)
-            except OSError as error:
-                errors.append(SourceError(str(error)))
-            except BaseException as error:
-                errors.append(error)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(store.connections, len(urls)) - 1)]
-    for thread in threads:
-        thread.start()
     try:
-        work()
-        for thread in threads:
-            thread.join()
-    except BaseException as error:  # a Ctrl-C
-        errors.append(error)
-        raise
-    if errors:
-        raise errors[0]
-    return [found[i][0] for i in range(len(urls))], [found[i][1] for i in range(len(urls))]
+        found = map_in_threads(lambda url: _load(index_format, url, store), urls, store.connections)
+    except OSError as error:
+        raise SourceError(str(error)) from error
+    return [remote for remote, _ in found], [index for _, index in found]
 
 
 def _load(index_format: IndexFormat, url: str, store: ObjectStore) -> tuple[RemoteObject, Index]:
@@ -118,21 +88,22 @@ class RemoteShards:
         store: for opening the objects and making their indexes.
         reader: for the samples: the store, or a cache before it.
         readahead_bytes: memory of each read-ahead; 0: none.
+        objects: what `reader` reads, if `open` is not to be called.
     """
 
-    def __init__(self, store: ObjectStore, reader: RangeReader, readahead_bytes: int) -> None:
-        self._store, self._reader, self._readahead_bytes = store, reader, readahead_bytes
-        self._objects: list[RemoteObject] = []
-        self._aheads: list[_SourceReadAhead] = []
-        self._max_held_bytes = 0
+    def __init__(
+        self, store: ObjectStore, reader: RangeReader, readahead_bytes: int, objects: Sequence[Any] = ()
+    ) -> None:
+        self._store, self._reader, self._readahead_bytes, self._objects = store, reader, readahead_bytes, objects
+        self._renew()
         renew_after_fork(self._renew)
 
     def _renew(self) -> None:
-        self._aheads = []  # their threads are the parent's
+        self._aheads: list[ReadAhead] = []  # after a fork, their threads are the parent's
         self._max_held_bytes = 0
 
     def __reduce__(self) -> Any:
-        return _restore, (self._store, self._reader, self._readahead_bytes, self._objects)
+        return type(self), (self._store, self._reader, self._readahead_bytes, self._objects)
 
     def open(self, index_format: IndexFormat, urls: Sequence[str]) -> list[Index]:
         """Opens the objects and loads their indexes, as `load_remote_indexes` does."""
@@ -147,10 +118,14 @@ class RemoteShards:
         """Starts requesting the samples of these batches; `sample` then takes them from it, until it is closed."""
         if not self._readahead_bytes:
             return None
-        ahead = _SourceReadAhead(self._reader, self._objects, batches, spans, self._readahead_bytes)
-        ahead.owner = self
+        ahead = ReadAhead(self._reader, self._objects, batches, spans, self._readahead_bytes, self._forget)
         self._aheads.append(ahead)
         return ahead
+
+    def _forget(self, ahead: ReadAhead) -> None:
+        self.counts()
+        with contextlib.suppress(ValueError):  # closed before
+            self._aheads.remove(ahead)
 
     def counts(self) -> dict[str, int]:
         """Counts of requests, and memory of read-aheads, as `Stats.remote`."""
@@ -195,23 +170,3 @@ class RemoteShards:
             OSError: as of `sample`.
         """
         return self._reader.read(self._objects[shard], offset, size)
-
-
-class _SourceReadAhead(ReadAhead):
-    """A read-ahead that its source uses until it is closed."""
-
-    owner: RemoteShards
-
-    def close(self) -> None:
-        self.owner.counts()
-        with contextlib.suppress(ValueError):  # closed before
-            self.owner._aheads.remove(self)
-        super().close()
-
-
-def _restore(
-    store: ObjectStore, reader: RangeReader, readahead_bytes: int, objects: list[RemoteObject]
-) -> RemoteShards:
-    shards = RemoteShards(store, reader, readahead_bytes)
-    shards._objects = objects
-    return shards

@@ -1,34 +1,27 @@
-"""Row groups of Parquet files: opened here and remote, decoded ahead of the next batches, and cached."""
+"""Row groups of Parquet files: opened here and remote, decoded, and cached."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import io
 import logging
 import os
 import stat
-import sys
 import threading
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cuaug._runtime.extras import require_module
-from cuaug._runtime.fork import fork_safe_lock
+from cuaug._runtime.fork import PerProcess, fork_safe_lock
+from cuaug._runtime.threads import map_in_threads
 from cuaug.errors import DecodeError, SourceError
 from cuaug.remote import ObjectStore, RemoteObject
 from cuaug.remote.object_store import RemoteFile
 from cuaug.remote.urls import is_url
 from cuaug.sources.shards.parquet_pages import read_columns
-
-__all__ = ["Footer", "RowGroupCache", "RowGroupReadAhead", "RowGroupReader", "make_cache", "read_footers"]
 
 log = logging.getLogger("cuaug")
 
@@ -62,8 +55,7 @@ def read_footers(paths: Sequence[str], store: ObjectStore) -> list[Footer]:
     Raises:
         SourceError: a file cannot be opened, or is no Parquet file.
     """
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return list(pool.map(functools.partial(_read_footer, store=store), paths))
+    return map_in_threads(functools.partial(_read_footer, store=store), paths, _FOOTER_THREADS)
 
 
 def _read_footer(path: str, store: ObjectStore) -> Footer:
@@ -180,11 +172,10 @@ class RowGroupCache:
     Args:
         read: (group, columns) -> table.
         group_count: number of row groups in the source.
-        max_bytes: of all tables kept; one table may exceed it. Pinned row groups take at most half of it.
+        max_bytes: of all tables kept; one table may exceed it.
 
     Attributes:
         decoded_rows, samples: rows that were decoded for samples, and rows that were asked for.
-        pinned_bytes, max_pinned_bytes: of pinned row groups, now and at most.
     """
 
     def __init__(self, read: RowGroupReader, group_count: int, max_bytes: int) -> None:
@@ -192,9 +183,8 @@ class RowGroupCache:
         self._lock = fork_safe_lock()
         self._tables: OrderedDict[_Key, Future[Any]] = OrderedDict()
         self._bytes = self._loads = 0
-        self._unread: dict[_Key, int] = {}  # rows of tables that were read ahead, and that no sample has asked for
-        self._pins: dict[int, list[int]] = {}  # [number of pins, bytes] of a row group
-        self.decoded_rows = self.samples = self.pinned_bytes = self.max_pinned_bytes = 0
+        self._unread: dict[_Key, int] = {}  # rows of decoded tables that no sample has been read from
+        self.decoded_rows = self.samples = 0
         self._has_warned = False
 
     def get(self, group: int, columns: tuple[str, ...]) -> Any:
@@ -208,10 +198,7 @@ class RowGroupCache:
                 self._tables.move_to_end(key)
             if is_owner:
                 return self._load(key, pending)
-            table = pending.result()
-            if table is not None:  # None: the other thread failed, and this one finds its own error
-                with self._lock:
-                    self._count(self._unread.pop(key, 0))
+            if (table := pending.result()) is not None:  # None: the other thread failed; this one finds its own error
                 return table
 
     def peek(self, group: int, columns: tuple[str, ...]) -> Any | None:
@@ -219,84 +206,36 @@ class RowGroupCache:
         pending = self._tables.get((group, columns))
         return pending.result() if pending is not None and pending.done() else None
 
-    def pin(self, group: int) -> bool:
-        """Keeps a row group longer than others, once it is decoded. Returns False, and does nothing, without room."""
-        with self._lock:
-            if group not in self._pins:
-                size = self._read.size(group)
-                if self.pinned_bytes + size > self._max_bytes // 2:
-                    return False
-                self._pins[group] = [0, 0]
-                self._set_pinned_bytes(group, size)
-            self._pins[group][0] += 1
-            return True
-
-    def unpin(self, group: int) -> None:
-        """Undoes one `pin`."""
-        with self._lock:
-            self._pins[group][0] -= 1
-            if not self._pins[group][0]:
-                self._set_pinned_bytes(group, 0)
-                del self._pins[group]
-
-    def prefetch(self, group: int, columns: tuple[str, ...]) -> None:
-        """Decodes a row group ahead of its samples; an error is left for `get` to find."""
-        key, size = (group, columns), self._read.size(group)
-        with self._lock:
-            if key in self._tables:
-                return
-            pending = self._tables[key] = Future()
-            self._bytes += size  # makes the room now, so that what is being decoded counts
-            self._evict(key, pinned=False)
-        with contextlib.suppress(Exception):
-            self._load(key, pending, reserved=size)
-
-    def _load(self, key: _Key, pending: Future[Any], reserved: int | None = None) -> Any:
-        """Decodes a table, for a sample or, with the bytes that are reserved for it, ahead of samples."""
+    def _load(self, key: _Key, pending: Future[Any]) -> Any:
         try:
             table = self._read(*key)
         except BaseException:
             with self._lock:
-                self._bytes -= reserved or 0
                 del self._tables[key]
             pending.set_result(None)
             raise
         with self._lock:
-            self._bytes += table.nbytes - (reserved or 0)
-            if reserved is None:
-                self._count(table.num_rows)
-            else:
-                self._unread[key] = table.num_rows
-                if key[0] in self._pins:
-                    self._set_pinned_bytes(key[0], table.nbytes)
+            self._bytes += table.nbytes
+            self._unread[key] = table.num_rows
             pending.set_result(table)
-            self._evict(key, pinned=False)
-            self._evict(key, pinned=True)
+            for other, done in list(self._tables.items()):
+                if self._bytes <= self._max_bytes:
+                    break
+                if other != key and done.done():
+                    del self._tables[other]
+                    self._bytes -= done.result().nbytes
         return table
 
-    def _evict(self, kept: _Key, *, pinned: bool) -> None:
-        """Drops tables of row groups that are pinned, or not, down to the limit. The caller holds the lock."""
-        for key, done in list(self._tables.items()):
-            if self._bytes <= self._max_bytes:
-                break
-            if key != kept and done.done() and (key[0] in self._pins) == pinned:
-                del self._tables[key]
-                self._unread.pop(key, None)
-                self._bytes -= done.result().nbytes
-
-    def _set_pinned_bytes(self, group: int, size: int) -> None:
-        self.pinned_bytes += size - self._pins[group][1]
-        self.max_pinned_bytes = max(self.max_pinned_bytes, self.pinned_bytes)
-        self._pins[group][1] = size
-
-    def _count(self, decoded_rows: int) -> None:
-        """Counts a sample, and the rows that were decoded for it. The caller holds the lock."""
-        self.samples += 1
-        self.decoded_rows += decoded_rows
-        self._loads += decoded_rows > 0
-        is_wasteful = self._loads > max(32, self._group_count) and self.decoded_rows > _WASTE * self.samples
-        if is_wasteful and not self._has_warned:
-            self._has_warned = True
+    def count(self, group: int, columns: tuple[str, ...]) -> None:
+        """Counts a sample that was read from a table, and the table's rows, once for each time it was decoded."""
+        with self._lock:
+            rows = self._unread.pop((group, columns), 0)
+            self.samples += 1
+            self.decoded_rows += rows
+            self._loads += rows > 0
+            is_wasteful = self._loads > max(32, self._group_count) and self.decoded_rows > _WASTE * self.samples
+            is_first, self._has_warned = is_wasteful and not self._has_warned, self._has_warned or is_wasteful
+        if is_first:
             log.warning(
                 "Parquet: %d rows were decoded for %d samples, since row groups are decoded whole and %d bytes hold "
                 "too few of them: use cuaug.ShardSampler(source.shard_sizes, window), raise cache_bytes, or write "
@@ -305,99 +244,23 @@ class RowGroupCache:
             )
 
 
-def make_cache(read: RowGroupReader, group_count: int, max_bytes: int) -> Callable[[], RowGroupCache]:
-    """A function that makes a cache, and pickles."""
-    return functools.partial(RowGroupCache, read, group_count, max_bytes)
-
-
-_THREADS = 8
-# `close` waits this long for row groups that are being read; their threads end with them.
-_CLOSE_SECONDS = 1.0
-
-
-class RowGroupReadAhead:
-    """Asks the cache for row groups in the order in which batches need them.
-
-    A row group is pinned in the cache from its request until the last planned batch that needs it is finished. Requests
-    wait while the cache has no room for another pinned one; samples never wait for them.
+class RowGroupTables:
+    """Reads row groups through a cache, as `ReadAhead` reads byte ranges: an object is a row group, its data a table.
 
     Args:
-        columns: that samples read.
-        batches: indices of the samples of each batch, in order.
-        groups_of: the distinct row groups of samples, in the order of need.
-
-    `close` it: it has threads.
+        cache: this process's.
+        columns: of the tables.
     """
 
-    def __init__(
-        self,
-        cache: RowGroupCache,
-        columns: tuple[str, ...],
-        batches: Iterable[NDArray[np.int64]],
-        groups_of: Callable[[NDArray[np.int64]], list[int]],
-    ) -> None:
-        self._cache, self._columns, self._groups_of = cache, columns, groups_of
-        self._batches: Iterator[tuple[int, NDArray[np.int64]]] = enumerate(batches)
-        self._number, self._groups = -1, deque[int]()  # the batch that is planned, and its groups that are not
-        self._last_batch: dict[int, int] = {}  # of each pinned group, among the planned batches
-        self._finished = 0
-        self._is_closed = False
-        self._lock = threading.Lock()
-        self._has_room = threading.Condition(self._lock)
-        self._threads = [
-            threading.Thread(target=self._work, name=f"cuaug-parquet-{i}", daemon=True) for i in range(_THREADS)
-        ]
-        try:
-            for thread in self._threads:
-                thread.start()
-        except BaseException:  # a Ctrl-C, or too many threads
-            self._end()
-            raise
+    connections = 8  # row groups at a time; each makes several requests
 
-    def finish(self, batches: int) -> None:
-        """Unpins the row groups that only the first `batches` batches need."""
-        with self._lock:
-            self._finished = batches
-            for group in [group for group, last in self._last_batch.items() if last < batches]:
-                del self._last_batch[group]
-                self._cache.unpin(group)
-            self._has_room.notify_all()
+    def __init__(self, cache: PerProcess[RowGroupCache], columns: tuple[str, ...]) -> None:
+        self._cache, self._columns = cache, columns
 
-    def close(self) -> None:
-        """Ends the threads, and unpins all row groups; the cache keeps them while it has room."""
-        if sys.is_finalizing():  # the interpreter has ended the threads, perhaps with the lock
-            return
-        self._end()
-        end = time.monotonic() + _CLOSE_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
+    def read(self, group: int, offset: int, size: int, stop: threading.Event | None = None) -> Any:
+        """The table of a whole row group.
 
-    def _end(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            for group in self._last_batch:
-                self._cache.unpin(group)
-            self._last_batch.clear()
-            self._has_room.notify_all()
-
-    def _work(self) -> None:
-        while (group := self._next()) is not None:
-            self._cache.prefetch(group, self._columns)
-
-    def _next(self) -> int | None:
-        """Pins the next row group once there is room for it; None at the end."""
-        with self._lock:
-            while not self._is_closed:
-                if not self._groups or self._number < self._finished:
-                    entry = next(self._batches, None)
-                    if entry is None:
-                        return None
-                    self._number, self._groups = entry[0], deque(self._groups_of(entry[1]))
-                elif self._groups[0] in self._last_batch:
-                    self._last_batch[self._groups.popleft()] = self._number
-                elif self._cache.pin(self._groups[0]):
-                    self._last_batch[self._groups[0]] = self._number
-                    return self._groups.popleft()
-                else:
-                    self._has_room.wait()
-            return None
+        Raises:
+            DecodeError, OSError: of `RowGroupReader`.
+        """
+        return self._cache.get().get(group, self._columns)

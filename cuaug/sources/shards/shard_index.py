@@ -33,24 +33,6 @@ from cuaug.remote.object_store import RemoteFile
 from cuaug.remote.urls import is_url
 from cuaug.sources.file_bytes import open_regular
 
-__all__ = [
-    "HEAD_BYTES",
-    "SUFFIX",
-    "TAIL_BYTES",
-    "Index",
-    "IndexFormat",
-    "Stamp",
-    "check_spans",
-    "file_size",
-    "is_string_list",
-    "keep_cached",
-    "load_cached",
-    "load_indexes",
-    "max_index_bytes",
-    "pread",
-    "unpack",
-]
-
 log = logging.getLogger("cuaug")
 
 # Increase when the format changes: indexes on disk are then made again.

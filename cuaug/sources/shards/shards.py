@@ -22,14 +22,12 @@ from cuaug._runtime.fork import PerProcess
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.remote import Buffer, ObjectStore, Part, ReadAhead, RemoteOptions
 from cuaug.remote.urls import check as check_urls
-from cuaug.remote.urls import is_url
+from cuaug.remote.urls import is_http, is_url
 from cuaug.sources.file_bytes import open_regular
 from cuaug.sources.labels import Decoders, parse_label_fields
 from cuaug.sources.shards.remote_shards import RemoteShards
 from cuaug.sources.shards.shard_index import Index, IndexFormat, Stamp, load_indexes
 from cuaug.sources.source import ReprMixin, cache_key, cached_method, fingerprint, relative_paths
-
-__all__ = ["OpenShards", "Paths", "ShardedSource", "expand_braces", "expand_paths", "open_shards"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -64,13 +62,23 @@ def open_shards(
     options = options or RemoteOptions()
     urls = [url for name in names for url in expand_braces(os.fspath(name))]
     store = options.make_store()
-    check_urls(urls, options.protocols, store.has_obstore)
-    urls = [match for url in urls for match in (_match_urls(url, store) if "*" in url else [url])]
+    check_urls(urls)
+    urls = [match for url in urls for match in match_urls(url, store)]
     remote = RemoteShards(store, options.make_reader(store), options.readahead_bytes)
     return OpenShards(urls, remote.open(index_format, urls), remote)
 
 
-def _match_urls(pattern: str, store: ObjectStore) -> list[str]:
+def match_urls(pattern: str, store: ObjectStore, extension: str = "") -> list[str]:
+    """The URLs that match a pattern; a URL without `*` is a file, or a folder if it lacks the extension.
+
+    Raises:
+        LoaderError: there is none, or the server has no lists of files.
+    """
+    path = pattern.partition("?")[0] if is_http(pattern) else pattern  # signatures are in the query
+    if "*" not in path:
+        if path.endswith(extension):
+            return [pattern]
+        pattern = f"{pattern.rstrip('/')}/*{extension}"
     try:
         urls = store.glob(pattern)
     except OSError as error:

@@ -8,7 +8,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,12 +25,9 @@ from cuaug.sources.shards.shard_index import (
     check_spans,
     file_size,
     is_string_list,
-    load_indexes,
     pread,
 )
 from cuaug.sources.shards.shards import Paths, ShardedSource, open_shards
-
-__all__ = ["TarShards", "make_index", "members"]
 
 _BLOCK_BYTES = 512
 # The fingerprint hashes the content of labels up to this size, and the size of other members.
@@ -118,9 +115,8 @@ class TarShards(ShardedSource):
         }
         return values if self._is_dict else values[self.fields[0]] if self.fields else index
 
-    @property
-    def file_ranges(self) -> Callable[[NDArray[np.int64]], FileRanges] | None:
-        """Tells where samples lie, for native code to read as `read` does.
+    def locate(self, indices: NDArray[np.int64]) -> FileRanges | None:
+        """Where samples lie, for native code to read as `read` does.
 
         None if labels need decoders of the user, or remote shards are read without reading ahead.
 
@@ -129,9 +125,8 @@ class TarShards(ShardedSource):
         """
         changed = type(self).read is not TarShards.read or type(self).label is not TarShards.label
         is_slow = self._remote is not None and not self._remote.reads_ahead
-        return None if self._decoders or changed or is_slow else self._file_ranges
-
-    def _file_ranges(self, indices: NDArray[np.int64]) -> FileRanges:
+        if self._decoders or changed or is_slow:
+            return None
         columns = [self._columns[name] for name in (self.image, *self.fields)]
         table = np.stack([column.places(indices) for column in columns], axis=1)
         files, states = (
@@ -247,22 +242,13 @@ class _Column:
         return "" if i < 0 else self._names[i]
 
 
-def make_index(path: str) -> int:
-    """Makes the index of a shard, beside it, if it has none; returns the number of its samples.
-
-    Raises:
-        LoaderError: the shard cannot be read, or is damaged.
-    """
-    return len(load_indexes(_FORMAT, [path])[0].arrays["key_ends"])
-
-
 def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Scans the headers of a shard, and its small labels for the fingerprint."""
     samples: dict[str, int] = {}
     fields: dict[str, int] = {}
     members_found: dict[tuple[int, int], tuple[int, int, int]] = {}
     digest = hashlib.sha256()
-    for name, offset, size in members(path, file):
+    for name, offset, size in _members(path, file):
         folder, slash, base = name.rpartition("/")
         key, dot, field = base.partition(".")
         if not key or not dot or _META.match(name):  # ._0001.jpg, README, __info__
@@ -321,7 +307,7 @@ _FORMAT = IndexFormat(
 )
 
 
-def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
+def _members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
     """Yields (name, offset of the data, size) of each file in the archive.
 
     tarfile parses the headers. It does not walk from one to the next, since it would stop silently at a damaged one.

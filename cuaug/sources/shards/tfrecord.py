@@ -20,8 +20,6 @@ from cuaug.sources.labels import Decoders, decode_field, decode_text
 from cuaug.sources.shards.shard_index import Index, IndexFormat, check_spans, file_size, is_string_list, pread
 from cuaug.sources.shards.shards import Paths, ShardedSource, open_shards
 
-__all__ = ["TFRecord", "feature_values", "masked_crc", "parse_features"]
-
 # tensorflow/core/example/example.proto and feature.proto, as a FileDescriptorProto.
 _MESSAGES = """
 name: "example.proto" syntax: "proto3"
@@ -102,7 +100,7 @@ _RECORDS_PROBED = 8  # first records of each file, which show the available feat
 
 
 class TFRecord(ShardedSource):
-    """tf.train.Example messages in TFRecord files. Needs `pip install "cuaug[tfrecord]"`.
+    """tf.train.Example messages in TFRecord files. Needs `pip install ".[tfrecord]"`.
 
     An index gives random access to the records. It is made when a file is first opened, by reading the records'
     lengths and checksums, and kept beside the file; if that folder is read-only, in CUAUG_CACHE_DIR or ~/.cache/cuaug.

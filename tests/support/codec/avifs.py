@@ -1,4 +1,4 @@
-"""AVIF files that Pillow does not write: grids, items in several extents, false sizes."""
+"""AVIF files that Pillow does not write: grids, items in several extents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PIL import Image
 
 from tests.support.codec.encoded_images import encode
 
-__all__ = ["av1", "avif", "with_claimed_size"]
+__all__ = ["av1", "avif"]
 
 
 def box(name: bytes, *content: bytes) -> bytes:
@@ -23,11 +23,6 @@ def av1(width: int, height: int) -> tuple[bytes, bytes]:
     return data[data.index(b"mdat") + 4 :], data[at : at + struct.unpack_from(">I", data, at)[0]]
 
 
-def with_claimed_size(data: bytes, height: int, width: int) -> bytes:
-    at = data.index(b"ispe") + 8
-    return data[:at] + struct.pack(">II", width, height) + data[at + 8 :]
-
-
 def avif(
     stream: bytes,
     config: bytes,
@@ -38,9 +33,7 @@ def avif(
     output: tuple[int, int] = (1, 1),
     extents: int = 1,
     in_idat: bool = False,
-    without_header: tuple[int, ...] = (),
     shared: bool = False,
-    shift: int = 0,
 ) -> bytes:
     """A still image, or a grid of it.
 
@@ -52,15 +45,10 @@ def avif(
         output: (height, width) of the grid.
         extents: number of extents of each coded item.
         in_idat: store the items in the meta box.
-        without_header: items without a sequence header.
         shared: equal items have the same bytes of the file.
-        shift: bytes that each shared item begins behind the one before.
     """
     numbers = [1] if cells is None else sorted(set(cells))
     streams = {number: stream for number in numbers}
-    for number in without_header:
-        assert stream[0] >> 3 == 2 and stream[2] >> 3 == 1  # an empty temporal delimiter, then a sequence header
-        streams[number] = stream[:2] + stream[4 + stream[3] :]
     items: dict[int, list[bytes]] = {}
     for number, data in streams.items():
         step = -(-len(data) // extents)
@@ -87,7 +75,7 @@ def avif(
             for piece in items[number]:
                 place = places.get(piece, len(content))
                 if shared:
-                    places[piece] = place + shift
+                    places[piece] = place
                 iloc += struct.pack(">II", start + place, len(piece))
                 content += piece if place == len(content) else b""
         parts = [

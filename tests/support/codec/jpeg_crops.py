@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import JpegIndex, read_header
-from cuaug.codec.image import MIN_CROP_SIDE, EncodedImage
+from cuaug.codec.image import EncodedImage
 from cuaug.codec.jpeg_index import crop_jpeg
 from cuaug.codec.sniff import Region
 from tests.support.codec.encoded_images import app1, photo, tiff_block
 
+MIN_CROP_SIDE = 8
+"""Of kernels/jpeg/decode_region.h, in pixels."""
 MCU = {0x111111: (8, 8), 0x211111: (8, 16), 0x221111: (16, 16), 0x121111: (16, 8), 0x411111: (8, 32), 0: (8, 8)}
 """(height, width) of an MCU in pixels, by OpenCV's name of the sampling factors; 0 is gray."""
 

@@ -30,14 +30,15 @@ from tests.support.codec.encoded_images import (
     with_alpha,
 )
 
-__all__ = ["ORIGINALS", "PICTURES"]
+__all__ = ["ORIGINALS", "PICTURES", "interlaced_png", "npy", "tiff"]
 
 
 def interlaced_png(pixels: np.ndarray) -> bytes:
-    """Encode (h, w, 3) uint8 as an Adam7 PNG, which Pillow cannot write."""
+    """Encode (h, w, 3) uint8 or uint16 as an Adam7 PNG, which Pillow cannot write."""
     passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
-    rows = b"".join(b"\0" + row.tobytes() for y, x, dy, dx in passes for row in pixels[y::dy, x::dx])
-    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 1)
+    big = pixels.astype(pixels.dtype.newbyteorder(">"))
+    rows = b"".join(b"\0" + row.tobytes() for y, x, dy, dx in passes for row in big[y::dy, x::dx])
+    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8 * pixels.itemsize, 2, 0, 0, 1)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 

@@ -13,7 +13,6 @@ PROGRAMS = "starts other programs, which have no fake GPU"
 
 #: By folder, file, or start of a test's name.
 EXCLUDED = {
-    "tests/codec/test_processes.py": PROGRAMS,
     "tests/cuda/test_arrays.py::test_a_chain_that_draws_from_a_generator": "needs a torch.Generator on a GPU",
     "tests/cuda/test_arrays.py::test_a_captured_graph_holds_no_transform": "needs a CUDA graph",
     "tests/cuda/test_arrays.py::test_cupy": "needs CuPy arrays",
@@ -23,7 +22,6 @@ EXCLUDED = {
     "tests/cuda/test_loader.py::test_a_captured_graph_reads_batches": "needs a CUDA graph",
     "tests/cuda/test_loader.py::test_no_allocations_after_warm_up": MEMORY,
     "tests/cuda/test_loader.py::test_close_frees_the_memory": MEMORY,
-    "tests/cuda/test_loader.py::test_each_loader_has_its_own_stream": "needs streams",
     "tests/cuda/test_loader.py::test_kernels_for_the_chain": "compiles kernels",
     "tests/cuda/test_loader.py::test_memory_of_giant_images_is_freed": MEMORY,
     "tests/cuda/test_loader.py::test_reserved_memory_is_flat_over_epochs": MEMORY,

@@ -41,8 +41,8 @@ class Case(NamedTuple):
         return Loader(Memory(settings.pop("count"), settings.pop("damaged")), CHAIN, **settings)
 
 
-# Whole and uneven, also one sample more than fits, which then goes round the ranks; fewer samples than ranks; and, on
-# two ranks as on three, a whole batch of rank 1 that is damaged, and a part of it.
+# Whole and uneven, also one sample more than fits, which then goes round the ranks; fewer samples than ranks; and
+# a whole batch of rank 1 that is damaged, and a part of it.
 CASES = [
     *[Case(count, 4, last_batch) for count in (24, 25, 29) for last_batch in ("partial", "drop", "pad")],
     Case(7, 1, "partial"),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cuaug.codec import DecodedImage as Decoded
 from cuaug.codec import EncodedImage, JpegIndex, Region
+from cuaug.pipeline.image_table import ImageTable
 from cuaug.pipeline.native_work import FileReads, SampleRuns, Times
 from cuaug.plan import Layout, Plan, Type
 from cuaug.sources.file_bytes import FileRanges
@@ -44,8 +45,12 @@ def run(
     y0, x0, y1, x1 = np.array(regions).T
     plan.crop(y0, x0, y1 - y0, x1 - x0)
     outputs = [np.zeros((bottom - top, right - left, 3), dtype=np.uint8) for top, left, bottom, right in regions]
+    images = ImageTable(len(items))
+    for i, item in enumerate(items):
+        images.add(i, item)
     runs = Runs(
-        items,
+        images,
+        range(len(items)),
         np.array(regions),
         plan.compile(Type.UINT8, Layout.HWC),
         np.array([output.ctypes.data for output in outputs], dtype=np.uint64),

@@ -120,7 +120,7 @@ class S3:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"key": "a", "secret": "b", "endpoint_url": self.endpoint}
+        return {"access_key_id": "a", "secret_access_key": "b", "endpoint": self.endpoint, "region": "us-east-1"}
 
     def put(self, name: str, data: bytes) -> str:
         self.client.put_object(Bucket=BUCKET, Key=name, Body=data)

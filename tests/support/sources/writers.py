@@ -8,6 +8,7 @@ import functools
 import http.server
 import io
 import json
+import os
 import struct
 import tarfile
 import threading
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fsspec
 import h5py
 import numpy as np
 import pyarrow
@@ -57,14 +57,12 @@ class Kind:
         open: (folder) -> source.
         label: the label that the source returns for a sample.
         has_names: the dataset stores names of samples.
-        shared: a process that is no fork can open it.
     """
 
     write: Callable[[Path, list[Sample]], None]
     open: Callable[[Path], Any]
     label: Callable[[Sample], Any] = lambda sample: sample.label
     has_names: bool = True
-    shared: bool = True
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -291,14 +289,8 @@ def write_parquet(folder: Path, content: list[Sample]) -> None:
         pyarrow.parquet.write_table(table, folder / f"train-{i}.parquet", row_group_size=3)
 
 
-def write_remote_parquet(folder: Path, content: list[Sample]) -> None:
-    write_parquet(folder, content)
-    for path in folder.glob("*.parquet"):
-        fsspec.filesystem("memory").pipe(str(path), path.read_bytes())
-
-
 def open_remote_parquet(folder: Path) -> sources.Parquet:
-    return sources.Parquet(f"memory://{folder}/*.parquet", protocols=("memory",))
+    return sources.Parquet([f"{_file_server()[1]}{path}" for path in sorted(folder.glob("*.parquet"))])
 
 
 # --- MDS and LitData -------------------------------------------------------------------------------------------------
@@ -377,11 +369,38 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class Ranges(_Quiet):
+    """A file server with byte ranges and ETags."""
+
+    def send_head(self) -> None:
+        header = self.headers.get("Range")
+        path = self.translate_path(self.path.partition("?")[0])
+        if not os.path.isfile(path):
+            return self.send_error(404)
+        with open(path, "rb") as file:
+            data = file.read()
+        if header is None:
+            self.send_response(200)
+            part = data
+        else:
+            first, last = map(int, header.removeprefix("bytes=").split("-"))
+            part = data[first : last + 1]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(data)}")
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", f'"{hash(data)}"')
+        self.send_header("Last-Modified", self.date_time_string(os.stat(path).st_mtime))
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(part)
+
+
 @contextlib.contextmanager
 def served(folder: Path, handler: type = _Quiet) -> Iterator[str]:
     """Serves a folder by HTTP; yields its URL."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -394,25 +413,13 @@ def served(folder: Path, handler: type = _Quiet) -> Iterator[str]:
 @functools.cache
 def _file_server() -> Any:
     """Serves all files of this machine until the process ends."""
-    server = served(Path("/"))
+    server = served(Path("/"), Ranges)
     return server, server.__enter__()
 
 
 def open_http(folder: Path) -> sources.Remote:
-    pytest.importorskip("aiohttp")
     source = open_files(folder)
     return sources.Remote([_file_server()[1] + path for path in source.paths], source.labels)
-
-
-def write_memory(folder: Path, content: list[Sample]) -> None:
-    write_files(folder, content)
-    for sample in content:
-        fsspec.filesystem("memory").pipe(f"{folder}/{sample.name}.png", sample.data)
-
-
-def open_memory(folder: Path) -> sources.Remote:
-    source = open_files(folder)
-    return sources.Remote([f"memory://{path}" for path in source.paths], source.labels, protocols=("memory",))
 
 
 def _dataset(image_type: str, **options: Any) -> Kind:
@@ -445,7 +452,7 @@ KINDS: dict[str, Kind] = {
     "hdf5": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5"), has_names=False),
     "hdf5 pixels": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5", "pixels"), has_names=False),
     "parquet": Kind(write_parquet, lambda folder: sources.Parquet(folder / "train-*.parquet")),
-    "parquet remote": Kind(write_remote_parquet, open_remote_parquet, shared=False),
+    "parquet remote": Kind(write_parquet, open_remote_parquet),
     "mds": Kind(write_mds, sources.Mds, has_names=False),
     "litdata": Kind(write_litdata, sources.LitData, has_names=False),
     "dataset paths": _dataset("path"),
@@ -455,6 +462,5 @@ KINDS: dict[str, Kind] = {
     "dataset locked": _dataset("bytes", lock=True),
     "dataset of sources": Kind(write_files, open_halves),
     "http": Kind(write_files, open_http),
-    "memory": Kind(write_memory, open_memory, shared=False),
 }
 ORDER_OF_LABELS = {label: i for i, label in enumerate(sorted({sample.label for sample in samples()}))}

@@ -51,8 +51,10 @@ from tests.references.transforms import (
 BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 #: Transforms of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py,
-#: test_augmix.py, test_clips.py, and tests/targets/test_merge.py.
+#: test_augmix.py, test_clips.py, test_packing.py, and tests/targets/test_merge.py.
 MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"} | {
+    "PadToLargest",
+    "Patches",
     "PerFrame",
     "UniformTemporalSubsample",
 }
@@ -116,6 +118,12 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.RandomRelativeCrop(0.5), cut),
         (T.RandomRelativeCrop((0.2, 1.0), (0.7, 0.8)), cut),
     ],
+    "ResizeToMultiple": [
+        (T.ResizeToMultiple(8), resize("bicubic")),
+        (T.ResizeToMultiple(4, 1200, 2000, "bilinear"), resize()),
+        (T.ResizeToMultiple(7, max_size=21), resize("bicubic")),
+        (T.ResizeToMultiple(3, max_patches=99, antialias=False), resize("bicubic", False)),
+    ],
     "FixedSizeCrop": [
         (T.FixedSizeCrop(16), fixed_size(16, 16)),
         (T.FixedSizeCrop((40, 12), (1, 2, 3)), fixed_size(40, 12, fill=(1, 2, 3))),
@@ -140,6 +148,10 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
     "RandomShortestSize": [
         (T.RandomShortestSize(17), resize()),
         (T.RandomShortestSize([9, 14, 40], max_size=45, antialias=False), resize(antialias=False)),
+    ],
+    "ResizeToCover": [
+        (T.ResizeToCover((30, 20)), resize()),
+        (T.ResizeToCover(25, "bicubic"), resize("bicubic")),
     ],
     "ScaleJitter": [(T.ScaleJitter((30, 20)), resize()), (T.ScaleJitter(25, (0.5, 1.5), "nearest"), resize("nearest"))],
     "RandomRotation": [

@@ -128,10 +128,11 @@ def _encode(container: Any, video: Video) -> None:
     container.mux(stream.encode(None))
 
 
-def with_matrix(data: bytes, a: int, b: int, c: int, d: int) -> bytes:
+def with_matrix(data: bytes, a: float, b: float, c: float, d: float) -> bytes:
     """An mp4 file with another display matrix in its track header (ISO/IEC 14496-12, 8.3.2)."""
     at = data.index(b"tkhd") + 4 + 40  # version and flags, times, id, duration, reserved, layer, group, volume
-    packed = struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
+    a, b, c, d = (round(value * 65536) for value in (a, b, c, d))
+    packed = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     return data[:at] + packed + data[at + len(packed) :]
 
 

@@ -1,0 +1,227 @@
+"""`sources.sizes`: heights and widths from headers, as the Loader decodes them; kept on disk for the next run."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug import DecodeOptions, Loader, LoaderError, sources
+from cuaug.codec import read_header
+from cuaug.errors import DecodeError
+from cuaug.sources import image_sizes
+from cuaug.sources.file_bytes import FileRanges
+from tests.support.loader.further_pictures import Arrays, Bytes, Memory, photo, write_photos
+from tests.support.sources.writers import KINDS, samples
+
+
+def jpeg(height: int, width: int, orientation: int = 0, before: bytes = b"", **options: Any) -> bytes:
+    """A JPEG with an EXIF orientation, and other segments before it."""
+    exif, out = Image.Exif(), io.BytesIO()
+    if orientation:
+        exif[0x0112] = orientation
+    Image.fromarray(photo(height, width, 0)).save(out, "JPEG", exif=exif, **options)
+    return b"\xff\xd8" + before + out.getvalue()[2:]
+
+
+def segment(size: int) -> bytes:
+    """A comment segment of this many bytes."""
+    return b"\xff\xfe" + size.to_bytes(2, "big") + b"c" * (size - 2)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_of_every_source(kind, tmp_path, cache):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    KINDS[kind].write(folder, samples())
+    source = KINDS[kind].open(folder)
+    for _ in range(2):  # the second time from disk
+        found = sources.sizes(source, threads=2)
+        assert found.dtype == np.int64 and found.tolist() == [[4, 5]] * len(source)
+
+
+@given(
+    st.integers(1, 300),
+    st.integers(1, 300),
+    st.integers(0, 9),
+    st.lists(st.integers(2, 65_535), max_size=6),
+    st.booleans(),
+    st.booleans(),
+)
+def test_headers_from_the_beginnings_of_files(height, width, orientation, comments, progressive, apply_exif):
+    """With up to 400 kB of other segments first; from a path, a range of memory, and the whole file by Pillow."""
+    data = jpeg(height, width, orientation, b"".join(map(segment, comments)), progressive=progressive)
+    whole = read_header(data, apply_exif=apply_exif)
+    with Image.open(io.BytesIO(data)) as image:
+        turned = apply_exif and 5 <= orientation <= 8
+        assert (whole.height, whole.width) == (image.size if turned else image.size[::-1])
+
+    class InMemory(Memory):
+        def locate(self, indices: np.ndarray) -> FileRanges:
+            held = np.frombuffer(b"--" + data + b"--", np.uint8)
+            states = np.array([[-1, len(held), held.ctypes.data, 0]])
+            table = np.tile([0, 2, len(data), 0], (len(indices), 1, 1))
+            return FileRanges([held], states, table, 0, lambda i, parts: 0)
+
+        def read(self, index: int) -> Any:
+            raise AssertionError("native code reads it")
+
+    options = DecodeOptions(apply_exif=apply_exif)
+    assert sources.sizes(InMemory(3), decode=options).tolist() == [[whole.height, whole.width]] * 3
+
+
+def test_sizes_of_files_are_those_of_decoded_images(tmp_path, cache):
+    """JPEGs of each orientation, other formats, CMYK, a long color profile; and names that need care."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for orientation in range(10):
+        (folder / f"{orientation}.jpg").write_bytes(jpeg(30, 40 + orientation, orientation))
+    (folder / "profile.jpg").write_bytes(jpeg(31, 47, 6, segment(65_000) * 20))
+    Image.new("CMYK", (21, 32)).save(folder / "cmyk.jpg")
+    Image.new("L", (22, 33)).save(folder / "gray ä\udcff.jpg", "JPEG")
+    for form in ("png", "webp", "bmp", "tiff"):
+        Image.new("RGB", (23, 34)).save(folder / f"other.{form}")
+    paths = sorted(str(path) for path in folder.iterdir())
+    for apply_exif in (True, False):
+        options = DecodeOptions(apply_exif=apply_exif)
+        found = sources.sizes(paths, decode=options)
+        with Loader(paths, decode=options, device="cpu", stack=False, batch_size=len(paths)) as loader:
+            (batch,) = loader
+        assert found.tolist() == [list(image.shape[1:]) for image in batch.images]
+
+
+def test_the_second_run_reads_no_image(tmp_path, cache, monkeypatch):
+    paths = write_photos(tmp_path, 20, form="JPEG")
+    first = sources.sizes(paths)
+    assert [*map(tuple, first.tolist())] == [Image.open(path).size[::-1] for path in paths]
+    kept = [*tmp_path.glob(".sizes-*")]
+    assert len(kept) == 1
+    calls: list[Any] = []
+    measure = image_sizes._measure
+    monkeypatch.setattr(image_sizes, "_measure", lambda *arguments: calls.append(1) or measure(*arguments))
+    assert (sources.sizes(paths) == first).all() and not calls
+    assert (sources.sizes(paths, decode=DecodeOptions(apply_exif=False)) == first).all() and calls, "other options"
+    calls.clear()
+    data = kept[0].read_bytes()
+    for damaged in (data[:-1], data[:-1] + b"!", b"", data + b"!"):
+        kept[0].write_bytes(damaged)
+        assert (sources.sizes(paths) == first).all() and calls and kept[0].read_bytes() == data
+        calls.clear()
+    os.utime(paths[3], (0, 0))
+    Image.new("RGB", (7, 8)).save(paths[3])
+    assert sources.sizes(paths)[3].tolist() == [8, 7] and calls, "a changed file"
+
+
+def test_sizes_are_kept_in_the_cache_of_the_user_if_the_folder_is_read_only(tmp_path, cache, monkeypatch, caplog):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    paths = write_photos(folder, 3, form="JPEG")
+    refuse = image_sizes._KeptSizes._open
+
+    def read_only(self: Any, is_beside: bool) -> Any:
+        if is_beside:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return refuse(self, is_beside)
+
+    monkeypatch.setattr(image_sizes._KeptSizes, "_open", read_only)
+    first = sources.sizes(paths)
+    assert len([*(cache / "indexes").glob(".sizes-*")]) == 1 and not [*folder.glob(".sizes-*")]
+    monkeypatch.setattr(image_sizes, "_measure", None)
+    assert (sources.sizes(paths) == first).all() and not caplog.records
+
+
+def test_a_folder_that_others_can_write_decides_nothing(tmp_path, cache, monkeypatch):
+    """Sizes that another user may have written are ignored."""
+    paths = write_photos(tmp_path, 3, form="JPEG")
+    first = sources.sizes(paths)
+    (kept,) = tmp_path.glob(".sizes-*")
+    kept.chmod(0o666)
+    calls: list[int] = []
+    measure = image_sizes._measure
+    monkeypatch.setattr(image_sizes, "_measure", lambda *arguments: calls.append(1) or measure(*arguments))
+    assert (sources.sizes(paths) == first).all() and calls
+
+
+def test_a_damaged_file_has_no_size_and_one_error(tmp_path, cache, caplog):
+    paths = write_photos(tmp_path, 600, form="JPEG")
+    whole = Path(paths[1]).read_bytes()
+    Path(paths[1]).write_bytes(b"no image")
+    Path(paths[7]).write_bytes(b"")
+    Path(paths[550]).unlink()
+    Path(paths[560]).write_bytes(Path(paths[560]).read_bytes()[:100])
+    steps: list[tuple[int, int]] = []
+    errors: list[DecodeError] = []
+    for _ in range(2):  # from disk, too: damaged files are read again
+        found = sources.sizes(
+            paths, threads=1, error_callback=errors.append, progress=lambda done, count: steps.append((done, count))
+        )
+        assert np.flatnonzero((found == 0).all(axis=1)).tolist() == [1, 7, 550, 560]
+        assert [(error.index, error.path) for error in errors] == [(i, paths[i]) for i in (1, 7, 550, 560)]
+        assert "No such file" in errors[2].cause and "empty" in errors[1].cause
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert record.getMessage() == f"4 of 600 images have no size; the first: {errors[0]}"
+        caplog.clear()
+        errors.clear()
+    assert steps == [(512, 600), (600, 600), (600, 600)]
+    Path(paths[1]).write_bytes(whole)
+    assert sources.sizes(paths)[1].tolist() == list(Image.open(paths[1]).size[::-1])
+
+
+def test_limits_are_those_of_the_loader(tmp_path, cache):
+    """An image that the Loader refuses has no size."""
+    write_photos(tmp_path, 1, form="JPEG")
+    (path,) = paths = [str(tmp_path / "0.jpg")]
+    height, width = sources.sizes(paths)[0].tolist()
+    for name, limit in (("max_pixels", height * width), ("max_bytes", os.path.getsize(path))):
+        for value, is_refused in ((limit, False), (limit - 1, True)):
+            options: Any = {"decode": DecodeOptions(**{name: value})}
+            assert (sources.sizes(paths, **options) == 0).all() == is_refused
+            with Loader(paths, **options, device="cpu", on_error="skip", batch_size=1) as loader:
+                if is_refused:
+                    with pytest.raises(LoaderError, match="replacements in a row"):
+                        next(iter(loader))
+                else:
+                    assert next(iter(loader)).images.shape[-2:] == (height, width)
+
+
+def test_decoded_pixels_and_modes():
+    arrays = Arrays(np.zeros((3, 4, 3), np.uint8), np.zeros((5, 6), np.uint8))
+    assert sources.sizes(arrays).tolist() == [[3, 4], [5, 6]]
+    out = io.BytesIO()
+    np.save(out, np.zeros((9, 8, 5), np.uint16))
+    found = sources.sizes(Bytes(out.getvalue(), jpeg(7, 6)), decode=DecodeOptions(mode="unchanged"))
+    assert found.tolist() == [[9, 8], [7, 6]]
+    assert sources.sizes(Bytes()).shape == (0, 2)
+
+
+def test_sizes_in_annotations_are_not_believed(tmp_path, cache):
+    """A COCO file may describe other images, which the Loader refuses."""
+    shutil.copy(write_photos(tmp_path, 1, form="JPEG")[0], tmp_path / "a.jpg")
+    annotations = tmp_path / "a.json"
+    image = {"id": 1, "file_name": "a.jpg", "height": 9, "width": 9}
+    annotations.write_text(json.dumps({"images": [image], "annotations": [], "categories": []}))
+    source = sources.Coco(tmp_path, annotations)
+    assert source.picture_size(0) == (9, 9)
+    assert tuple(sources.sizes(source)[0].tolist()) == Image.open(tmp_path / "a.jpg").size[::-1]
+
+
+def test_sources_without_samples_by_index_are_refused():
+    with pytest.raises(LoaderError, match="read by index"):
+        sources.sizes(sources.FromIterable([], length=3))

@@ -1,0 +1,273 @@
+"""`Patches`, `PadToLargest` and `ResizeToMultiple`, against the models' own processors, in calls and in `decode`."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils._pytree import tree_map
+from torch.utils.data import default_collate
+
+import cuaug
+from cuaug import ArgumentError, TransformError
+from cuaug import transforms as T
+from cuaug.plan import Plan
+from cuaug.sampling.rng import SampleRNG
+from tests.references import packing as reference
+
+DTYPES = st.sampled_from([torch.uint8, torch.float16, torch.bfloat16, torch.float32])
+MULTIPLE = T.ResizeToMultiple(28, 56 * 56, 120 * 120)
+
+
+def png(height: int, width: int, seed: int = 0) -> bytes:
+    out = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def want_patches(images: torch.Tensor, *options) -> torch.Tensor:
+    """The reference's patches of (T, C, H, W) of any dtype."""
+    bits = images.view(torch.int16) if images.dtype == torch.bfloat16 else images
+    return torch.from_numpy(reference.patches(bits.numpy(), *options)).view(images.dtype)
+
+
+@given(st.data(), DTYPES, st.sampled_from([1, 3]), st.sampled_from(["chw", "hwc"]))
+def test_patches_of_a_call(data, dtype, channels, order):
+    """The same values as without it, also where rows and columns swap, at any width of a patch."""
+    size, merge, temporal = (data.draw(st.integers(1, most)) for most in (19, 3, 3))
+    across = st.integers(1, 60 // (size * merge))
+    height, width = (size * merge * data.draw(across) for _ in range(2))
+    images = torch.from_numpy(
+        np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 256, (3, channels, 40, 31), dtype=np.uint8)
+    )
+    chain = [T.D4(), T.Resize((height, width)), T.ToDtype(dtype, scale=True)]
+    results = []
+    for last in ([], [T.Patches(size, merge, temporal, order)]):
+        torch.manual_seed(1)
+        results.append(T.Compose([*chain, *last])(images))
+    whole, cut = results
+    for image, patches in zip(whole, cut, strict=True):
+        assert torch.equal(patches, want_patches(image[None], size, merge, temporal, order))
+
+
+def test_calls_of_one_image_and_of_other_types():
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+    cut = T.Patches(4)
+    want = reference.patches(pixels.transpose(2, 0, 1)[None], 4)
+    for image in (pixels, Image.fromarray(pixels), torch.from_numpy(pixels).permute(2, 0, 1)):
+        np.testing.assert_array_equal(np.asarray(cut(image)), want)
+    last = torch.from_numpy(pixels).permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
+    np.testing.assert_array_equal(cut(last)[0], want)
+    assert cut(pixels.astype(np.uint16)).dtype == np.uint16 and cut(pixels / 255.0).dtype == np.float64
+
+
+@given(st.lists(st.tuples(*[st.integers(20, 200)] * 2), min_size=1, max_size=5), st.booleans())
+def test_patches_of_decoded_images(sizes, pad):
+    files = [png(*size, i) for i, size in enumerate(sizes)]
+    chain = [MULTIPLE, T.Normalize((0.5, 0.4, 0.3), 0.2)]
+    alone = [cuaug.decode(file, chain) for file in files]
+    patches, packing = cuaug.decode(files, [*chain, T.Patches(14, 2, 2, pad=pad)])
+    want = [want_patches(image[None], 14, 2, 2) for image in alone]
+    assert packing.sizes.tolist() == [list(image.shape[1:]) for image in alone] and packing.sizes.dtype == torch.int64
+    assert packing.grid_thw.tolist() == [[1, image.shape[1] // 14, image.shape[2] // 14] for image in alone]
+    if not pad:
+        bounds = np.cumsum([0, *map(len, want)]).tolist()
+        assert packing.cu_seqlens.tolist() == bounds and packing.cu_seqlens.dtype == torch.int32
+        assert torch.equal(patches, torch.cat(want)) and packing.mask is None
+        return
+    assert packing.cu_seqlens is None and packing.mask.shape == patches.shape[:2]
+    assert packing.mask.sum(dim=1).tolist() == list(map(len, want))
+    assert patches.shape[1] == max(map(len, want)) and not patches[~packing.mask].any()
+    for got, image in zip(patches, want, strict=True):
+        assert torch.equal(got[: len(image)], image)
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 70)] * 2), min_size=1, max_size=5), DTYPES)
+def test_whole_images_padded_to_the_largest(sizes, dtype):
+    files = [png(*size, i) for i, size in enumerate(sizes)]
+    chain = [T.RandomVerticalFlip(1.0), T.ToDtype(dtype, scale=True)]
+    images, packing = cuaug.decode(files, [*chain, T.PadToLargest()])
+    assert images.shape == (len(files), 3, max(h for h, _ in sizes), max(w for _, w in sizes))
+    assert packing.sizes.tolist() == [list(size) for size in sizes] and packing.grid_thw is packing.cu_seqlens is None
+    mask = torch.zeros(packing.mask.shape, dtype=torch.bool)
+    for i, (height, width) in enumerate(sizes):
+        assert torch.equal(images[i, :, :height, :width], cuaug.decode(files[i], chain))
+        mask[i, :height, :width] = True
+    assert torch.equal(packing.mask, mask)
+    assert not images.movedim(1, -1)[~mask].any()
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA"])
+def test_other_channels(mode):
+    files = [png(30, 20), png(24, 40)]
+    images, packing = cuaug.decode(files, [T.PadToLargest()], mode=mode)
+    alone = [cuaug.decode(file, [T.RandomHorizontalFlip(0.0)], mode=mode) for file in files]
+    assert images.shape == (2, len(mode), 30, 40)
+    for got, image in zip(images, alone, strict=True):
+        assert torch.equal(got[:, : image.shape[1], : image.shape[2]], image)
+        assert int(got.count_nonzero()) == int(image.count_nonzero())
+    assert packing.mask.sum(dim=(1, 2)).tolist() == [600, 960]
+
+
+def test_one_decoded_image():
+    alone = cuaug.decode(png(30, 50), [T.Resize((28, 56))])
+    patches, packing = cuaug.decode(png(30, 50), [T.Resize((28, 56)), T.Patches(14)])
+    assert torch.equal(patches, want_patches(alone[None], 14)) and packing.grid_thw.tolist() == [[1, 2, 4]]
+
+
+def test_positions_are_those_of_the_patches():
+    """Each pixel of an image is its row and column, so a patch's first pixel says where it is."""
+    rows, columns = np.mgrid[:84, :56].astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(np.stack([rows, columns, columns], axis=-1)).save(out, "PNG")
+    patches, packing = cuaug.decode([out.getvalue()] * 2, T.Patches(7, merge=4))
+    firsts = patches.view(-1, 3, 49)[:, :2, 0] // 7
+    assert torch.equal(packing.positions()[:, 1:], firsts.long()) and not packing.positions()[:, 0].any()
+    assert cuaug.batch.Packing(packing.sizes[:0], packing.grid_thw[:0]).positions().shape == (0, 3)
+    with pytest.raises(ArgumentError, match="whole images"):
+        cuaug.decode([png(3, 4)], [T.PadToLargest()])[1].positions()
+
+
+SIDES = st.integers(1, 3000)
+
+
+def resized(transform: T.ResizeToMultiple, height: int, width: int) -> tuple[int, int]:
+    plan = Plan([height, 50], [width, 50])
+    params = transform.make_params(SampleRNG(0, 0, np.arange(2)), *plan.sizes)
+    return int(params["height"][0]), int(params["width"][0])
+
+
+@given(SIDES, SIDES, st.sampled_from([1, 14, 16, 28, 32]), st.integers(1, 10**6), st.integers(1024, 10**7))
+def test_qwens_rule(height, width, of, low, high):
+    low = min(low, high)
+    transform = T.ResizeToMultiple(of, low, high)
+    if max(height, width) > 200 * min(height, width):
+        with pytest.raises(TransformError, match=f"{height} x {width} .* 200 times"):
+            resized(transform, height, width)
+        return
+    want = reference.smart_resize(height, width, of, low, high)
+    assert resized(transform, height, width) == want
+    if low == 1:
+        assert resized(T.ResizeToMultiple(of, max_pixels=high), height, width) == want
+
+
+@given(SIDES, SIDES, st.sampled_from([1, 14, 16, 32]), st.integers(1, 64))
+def test_nanovlms_and_siglips_rules(height, width, of, count):
+    want = reference.longest(height, width, of, of * count)
+    assert resized(T.ResizeToMultiple(of, max_size=of * count), height, width) == want
+    want = reference.most_patches(height, width, of, count)
+    assert resized(T.ResizeToMultiple(of, max_patches=count), height, width) == want
+
+
+def test_qwens_pixel_values_have_every_bit_of_pillow_and_numpy():
+    """With `pillow`, as Qwen2-VL's slow processor: Pillow's bicubic resize, scaled, normalized, cut."""
+    mean, std = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+    chain = [T.ResizeToMultiple(28, 56 * 56, 150 * 150), T.Normalize(mean, std), T.Patches(14, 2, 2)]
+    files = [png(90, 140), png(300, 70, 1)]
+    got, packing = cuaug.decode(files, T.Compose(chain, pillow=True))
+    want = []
+    for file, (height, width) in zip(files, packing.sizes.tolist(), strict=True):
+        image = Image.open(io.BytesIO(file)).resize((width, height), Image.Resampling.BICUBIC)
+        values = torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+        values = (values - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+        want.append(reference.patches(values[None].numpy(), 14, 2, 2))
+    np.testing.assert_array_equal(got.numpy(), np.concatenate(want))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: T.Patches(0), "size must be an integer"),
+        (lambda: T.Patches(256), "size must be an integer"),
+        (lambda: T.Patches(14, order="whc"), "order must be"),
+        (lambda: T.ResizeToMultiple(28, 100, 2000, max_size=280), "three rules"),
+        (lambda: T.ResizeToMultiple(28, 5000, 2000), "min_pixels must be at most max_pixels"),
+        (lambda: T.ResizeToMultiple(28, max_size=90), "max_size must be a multiple of 28"),
+        (lambda: T.ResizeToMultiple(28, max_pixels=783), "max_pixels must be"),
+        (lambda: T.Compose([T.Patches(14), T.Normalize(0.5, 0.5)]), "must be the last transform"),
+        (lambda: T.Compose([T.Patches(14), T.Patches(14)]), "must be the last transform"),
+        (lambda: T.Compose([T.FiveCrop(14), T.Patches(14)]), "not several views"),
+        (lambda: T.Compose([T.MixUp(num_classes=2), T.PadToLargest()]), "cannot follow"),
+        (lambda: T.Compose([T.RandomApply([T.Patches(14)])])(torch.zeros(3, 28, 28)), "move it out of RandomApply"),
+        (lambda: T.Patches(14)(torch.zeros(3, 28, 30)), "28 x 30 .* no multiple of size \\* merge = 14"),
+        (lambda: T.Patches(14)(torch.zeros(4, 28, 28)), "1 or 3 channels, not 4"),
+        (lambda: T.Patches(14)(torch.zeros(2, 3, 3, 28, 28)), "clips in a Loader"),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(TransformError, match=message):
+        make()
+
+
+def test_boxes_and_masks_stay_in_pixels_of_the_resized_image():
+    images = torch.zeros(2, 3, 40, 60, dtype=torch.uint8)
+    targets = [{"boxes": torch.tensor([[10.0, 10, 30, 20]]), "masks": torch.ones(1, 40, 60, dtype=torch.uint8)}] * 2
+    base = [T.RandomHorizontalFlip(1.0), T.Resize((28, 56))]
+    _, want = T.Compose(base)(images, targets)
+    _, got = T.Compose([*base, T.Patches(14)])(images, targets)
+    assert torch.equal(got[0]["boxes"], want[0]["boxes"]) and got[0]["masks"].shape == (1, 28, 56)
+    with pytest.raises(TransformError, match="do not take further pictures"):
+        T.Compose([*base, T.Patches(14)])(images[0], {"images": {"right": images[1]}})
+
+
+def test_a_batch_of_patches_moves_and_maps_with_its_packing(tmp_path):
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    for i, path in enumerate(paths):
+        path.write_bytes(png(40 + 20 * i, 60, i))
+    with cuaug.Loader(list(map(str, paths)), [MULTIPLE, T.Patches(14)], batch_size=3, device="cpu") as loader:
+        (batch,) = loader
+    moved = batch.to("meta")
+    assert moved.images.is_meta and moved.packing.cu_seqlens.is_meta and moved.packing.merge == 1
+    mapped = tree_map(lambda value: value + 1 if isinstance(value, torch.Tensor) else value, batch)
+    assert torch.equal(mapped.packing.grid_thw, batch.packing.grid_thw + 1) and mapped.packing.mask is None
+    with pytest.raises(ArgumentError, match="do not collate"):
+        default_collate([batch, batch])
+    with pytest.raises(ArgumentError, match="holds patches, not pictures"):
+        batch.show()
+    assert "img" not in batch._repr_html_()
+
+
+def test_damaged_images_are_left_out():
+    errors: list[cuaug.DecodeError] = []
+    files = [png(56, 28), b"no picture", png(28, 84, 1)]
+    patches, packing = cuaug.decode(files, [MULTIPLE, T.Patches(14)], errors=errors)
+    assert [error.index for error in errors] == [1] and packing.grid_thw.tolist() == [[1, 6, 4], [1, 4, 8]]
+    assert torch.equal(patches, cuaug.decode(files[::2], [MULTIPLE, T.Patches(14)])[0])
+    patches, packing = cuaug.decode(files[1:2], [MULTIPLE, T.Patches(14)], errors=errors)
+    assert patches.shape == (0, 588) and packing.cu_seqlens.tolist() == [0]
+
+
+# --- counting patches before images are read --------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=6), st.sampled_from([1, 2]))
+def test_patches_are_counted_from_sizes(sizes, merge):
+    chain = T.Compose([T.ResizeToMultiple(8 * merge, 64 * merge**2, 60_000), T.Patches(8, merge=merge)])
+    sizes = [size for size in sizes if max(size) <= 200 * min(size)]
+    images = [png(*size) for size in sizes]
+    counts = chain.count_patches(np.array([*sizes, (0, 0)]))
+    assert counts[-1] == 0
+    if images:
+        _, packing = cuaug.decode(images, chain, device="cpu")
+        assert counts[:-1].tolist() == packing.cu_seqlens.diff().tolist()
+
+
+def test_what_cannot_be_counted_is_refused():
+    sizes = [(90, 80), (70, 200)]
+    random = T.Compose([T.RandomCrop(64), T.RandomResize(40, 90), T.ResizeToMultiple(8), T.Patches(8)])
+    for chain, given_sizes, message in (
+        (T.Compose([T.Resize(8)]), sizes, "ends with Patches"),
+        (T.Compose([T.PadToLargest()]), sizes, "ends with Patches"),
+        (random, sizes[:1], "draws sizes at random"),
+        (T.Compose([T.RandomApply([T.Resize(64)], 0.02), T.ResizeToMultiple(8), T.Patches(8)]), sizes[:1], "at random"),
+        (T.Compose([T.Patches(8)]), [90, 80], "integers of shape"),
+        (T.Compose([T.Patches(8)]), [(90, 80)], "no multiple of size"),
+    ):
+        with pytest.raises(TransformError, match=message):
+            chain.count_patches(given_sizes)
