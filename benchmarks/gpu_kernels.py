@@ -29,7 +29,7 @@ import torch
 from report import gpu_circumstances, write_json
 
 from cuaug import transforms as T
-from cuaug.devices import cuda, specialize
+from cuaug.devices import cuda, nvrtc, specialize
 from cuaug.images.interop import dtype_of
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
@@ -161,7 +161,7 @@ class Batch:
                 recorded.append((self.function, arguments, options))
                 self.function(*arguments, **options)
 
-        recording = cuda.Kernels(*map(Recording, cuda.kernels(self.target.device.index)))
+        recording = nvrtc.Kernels(*map(Recording, cuda.kernels(self.target.device.index)))
         self.workspace = cuda.Workspace(self.target.device)  # keeps the memory that the arguments point to
 
         class RecordingSpecializer(specialize.Specializer):
@@ -214,7 +214,7 @@ def cases(images: int) -> Iterator[tuple[str, Callable[[], Batch]]]:
 def general_entry_point() -> Iterator[None]:
     """Lets the full kernels' `augment` run the chains of `resample`, too."""
     general = cuda.kernels(torch.cuda.current_device()).augment
-    with mock.patch.object(cuda, "kernels", lambda index: cuda.Kernels(general, general)):
+    with mock.patch.object(cuda, "kernels", lambda index: nvrtc.Kernels(general, general)):
         yield
 
 
