@@ -41,7 +41,7 @@ class PackingFormat(NamedTuple):
         return 1 if self.thumbnail is None else 2
 
     def grids(self, sizes: NDArray[np.int64], frames: int) -> NDArray[np.int64]:
-        """(N, 3) patches in time, down and across of N samples, thumbnails left out; of whole images, 1 and pixels.
+        """(N, 3) patches in time, down and across of N samples without thumbnails; whole images have 1 and their pixels.
 
         Args:
             sizes: (2, N * frames * views) pixels of the samples' rows in a plan.
