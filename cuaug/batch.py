@@ -51,8 +51,7 @@ class Packing(NamedTuple):
 
     Attributes:
         sizes: (N, 2) int64, heights and widths in pixels.
-        grid_thw: (N, 3) int64, patches of each image in time, down and across, or tiles without the thumbnail; None for
-            whole images.
+        grid_thw: (N, 3) int64, patches of each image in time, down and across; None for whole images.
         cu_seqlens: (N + 1,) int32: image i has the rows from cu_seqlens[i] to cu_seqlens[i + 1]; None if it is padded.
         mask: (N, most patches), or (N, H, W) of whole images: False for padding; None without padding.
         merge: patches per side of a block whose patches follow each other.
@@ -68,13 +67,10 @@ class Packing(NamedTuple):
         """(total, 3) int64: time, row and column of each patch in its image's grid, in the batch's order.
 
         Raises:
-            ArgumentError: the batch has whole images, or tiles with thumbnails, which are in no grid.
+            ArgumentError: the batch has whole images.
         """
         if self.grid_thw is None:
             raise ArgumentError("packing has the sizes of whole images: only patches have positions in a grid")
-        rows = self.cu_seqlens[-1] if self.cu_seqlens is not None else None if self.mask is None else self.mask.sum()
-        if rows is not None and int(rows) != int(self.grid_thw.prod(dim=1).sum()):
-            raise ArgumentError("a thumbnail has no position in the grid of its image's tiles")
         found = [torch.zeros(0, 3, dtype=torch.int64, device=self.grid_thw.device)]
         for grid in self.grid_thw.tolist():
             axes = [torch.arange(side, device=self.grid_thw.device) for side in grid]

@@ -129,7 +129,6 @@ OWN = ["vignette", "white_balance", "sensor_noise", "thermal_palette", "scan_lin
 HIDDEN = {
     "PadToLargest",
     "Patches",
-    "Tiles",
     "PerFrame",
     "BatchTransform",
     "RandomTransform",

@@ -176,7 +176,7 @@ def plan_samples(
     sizes = tables.sizes()
     stacks: OutputStacks
     if tables.packing is not None:
-        if is_clip and (not tables.packing.patch or tables.packing.is_tiles):
+        if is_clip and not tables.packing.patch:
             raise TransformError(f"transforms: {chain.packing!r} takes images, not clips")
         stacks = PackedOutput.of(tables.packing, sizes, frames, plan.channels, layout)
     elif stack and (k := first_size_mismatch(sizes, views)) is not None:

@@ -509,8 +509,5 @@ class Plan(PlanState):
         layout = packing.order if packing is not None and packing.patch else layout
         rows, ops, luts, words = self._table.finish(target_type, layout, group_size(self.channels, self._group))
         if packing is not None:
-            sizes = regions.output_sizes(rows)
-            if self.packed_sizes is not None and (sizes != self.packed_sizes).any():
-                raise TransformError("Tiles must come after all transforms that change the size of images")
-            packing.write_targets(rows, sizes, self.trace.frames)
+            packing.write_targets(rows, regions.output_sizes(rows), self.trace.frames)
         return CompiledPlan(rows, ops, luts, words, target_type, tuple(self._table.functions), packing)
