@@ -51,7 +51,8 @@ class Packing(NamedTuple):
 
     Attributes:
         sizes: (N, 2) int64, heights and widths in pixels.
-        grid_thw: (N, 3) int64, patches of each image in time, down and across; None for whole images.
+        grid_thw: (N, 3) int64, patches of each image in time, down and across, or tiles without the thumbnail; None for
+            whole images.
         cu_seqlens: (N + 1,) int32: image i has the rows from cu_seqlens[i] to cu_seqlens[i + 1]; None if it is padded.
         mask: (N, most patches), or (N, H, W) of whole images: False for padding; None without padding.
         merge: patches per side of a block whose patches follow each other.
@@ -67,10 +68,13 @@ class Packing(NamedTuple):
         """(total, 3) int64: time, row and column of each patch in its image's grid, in the batch's order.
 
         Raises:
-            ArgumentError: the batch has whole images.
+            ArgumentError: the batch has whole images, or tiles with thumbnails, which are in no grid.
         """
         if self.grid_thw is None:
             raise ArgumentError("packing has the sizes of whole images: only patches have positions in a grid")
+        rows = self.cu_seqlens[-1] if self.cu_seqlens is not None else None if self.mask is None else self.mask.sum()
+        if rows is not None and int(rows) != int(self.grid_thw.prod(dim=1).sum()):
+            raise ArgumentError("a thumbnail has no position in the grid of its image's tiles")
         found = [torch.zeros(0, 3, dtype=torch.int64, device=self.grid_thw.device)]
         for grid in self.grid_thw.tolist():
             axes = [torch.arange(side, device=self.grid_thw.device) for side in grid]
@@ -98,7 +102,8 @@ class Batch(tuple[torch.Tensor, Any]):
             every machine, for the same data, and costs a few milliseconds.
         normalization: (mean, std) of the chain's last Normalize, which `show` undoes; None if there is none.
         clips: the `ClipFrames` of video clips; None for images.
-        packing: the `Packing` of images that `T.Patches` or `T.PadToLargest` has put into one tensor; None for others.
+        packing: the `Packing` of images that `T.Patches`, `T.Tiles` or `T.PadToLargest` has put into one tensor; None
+            for others.
         params: a function that returns the applied transforms and parameters of each sample, as in `Compose.trace`;
             empty lists on copies.
 
@@ -301,7 +306,7 @@ def _collate_batches(batches: list[Batch], *, collate_fn_map: Any = None) -> Bat
     """torch's `default_collate` of several batches: all tensors get an axis in front."""
     fields = [batch._fields_given() for batch in batches]
     if any("packing" in field for field in fields):
-        raise ArgumentError("batches of T.Patches or T.PadToLargest do not collate: each has its own sizes")
+        raise ArgumentError("batches of T.Patches, T.Tiles or T.PadToLargest do not collate: each has its own sizes")
     merged: dict[str, Any] = {
         name: torch_collate([field[name] for field in fields], collate_fn_map=collate_fn_map)
         for name in ("indices", "valid")

@@ -120,8 +120,8 @@ def decode(
 
     Returns:
         One image: a tensor (3, H, W), uint8 or the chain's dtype; (C, H, W) in other modes. A list: a list of such
-        tensors; one tensor (N, C, H, W) with a chain that makes one size of images of any size. With `T.Patches` or
-        `T.PadToLargest`: a pair (tensor, `cuaug.batch.Packing`).
+        tensors; one tensor (N, C, H, W) with a chain that makes one size of images of any size. With `T.Patches`,
+        `T.Tiles` or `T.PadToLargest`: a pair (tensor, `cuaug.batch.Packing`).
 
     Raises:
         DecodeError: an image cannot be read or decoded, and `errors` is None. `index` is its position in the list,

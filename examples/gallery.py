@@ -129,6 +129,7 @@ OWN = ["vignette", "white_balance", "sensor_noise", "thermal_palette", "scan_lin
 HIDDEN = {
     "PadToLargest",
     "Patches",
+    "Tiles",
     "PerFrame",
     "BatchTransform",
     "RandomTransform",

@@ -52,16 +52,17 @@ struct Source {
     int64 pitch;  // bytes from one row to the next; pixels of a row are packed RGB
 };
 
-// The pixels that a pass stores: rows of pixels, or with `patch` square patches, each of consecutive values. The layout
-// is then that of a patch: (channels, temporal, patch, patch), or HWC (temporal, patch, patch, channels).
+// The pixels that a pass stores: rows of pixels, or square patches, each of consecutive values. The layout is then that
+// of a patch: (channels, temporal, pitch, pitch), or HWC (temporal, pitch, pitch, channels).
 struct Target {
     uint64 address;
     uint8 type, layout, channels;
     uint8 streaming_stores;  // whether it is written with streaming stores; filled in by the CPU executor
-    uint8 patch;             // pixels per side of a patch; 0: rows of pixels
+    uint8 has_patches;
     uint8 merge;             // patches per side of a block; the patches of a block follow each other
-    uint8 temporal, copies;  // images in a patch, and how many of them this image is
-    int pitch, rows;         // size of the memory that holds the image, in pixels; 0: the image's own size
+    uint8 temporal, copies;  // images in a patch, and how many of them this image is; 0 copies: it is not stored
+    int pitch, rows;         // size of the memory that holds the image, in pixels; 0: the image's own size.
+                             // has_patches: pitch is the side of a patch
 };
 
 // What lies beyond an edge.

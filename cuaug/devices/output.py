@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,12 +85,12 @@ class OutputStacks:
 class PackedOutput(OutputStacks):
     """One output tensor for N images or clips of any size.
 
-    Its shape is (total patches, values of a patch), (N, most patches, values), or (N, ...) of whole images.
+    Its shape is (total patches, *shape of a patch), (N, most patches, *shape), or (N, ...) of whole images.
 
     Attributes:
         packing: how they lie in it.
         grids: (N, 3), as `PackingFormat.grids`.
-        offsets: (N * frames,) values before each row's image.
+        offsets: (N * frames * views,) values before each row's image.
         layout: of whole images.
     """
 
@@ -98,28 +99,30 @@ class PackedOutput(OutputStacks):
     offsets: NDArray[np.int64]
     layout: Layout
 
+    @property
+    def count(self) -> int:
+        return self.packing.views
+
     @classmethod
     def of(
         cls, packing: PackingFormat, sizes: NDArray[np.int64], frames: int, channels: int, layout: Layout
     ) -> PackedOutput:
-        """The output for images of (2, N * frames) pixels; frames of a clip have one size."""
-        grids = packing.grids(sizes[:, ::frames], frames)
-        counts = grids.prod(axis=1)
+        """The output for images of (2, N * frames * views) pixels; frames of a clip have one size."""
+        grids = packing.grids(sizes, frames)
+        counts = packing.counts(grids)
         images, (height, width) = len(grids), grids[:, 1:].max(axis=0)
         shape: tuple[int, ...]
         if not packing.patch:
             shape = (images, channels, height, width) if layout == Layout.CHW else (images, height, width, channels)
             offsets = np.arange(images) * channels * height * width
             return cls([tuple(map(int, shape))], None, packing, grids, offsets, layout)
-        values = packing.values(channels)
         if packing.padded:
-            shape, firsts = (images, int(counts.max()), values), np.arange(images) * counts.max()
+            shape, firsts = (images, int(counts.max())), np.arange(images) * counts.max()
         else:
-            shape, firsts = (int(counts.sum()), values), np.cumsum(counts) - counts
-        times, places = np.divmod(np.arange(frames), packing.temporal)
-        step = packing.patch**2 * (1 if packing.order == Layout.CHW else channels)
-        offsets = values * (firsts[:, None] + times * grids[:, 1:].prod(axis=1)[:, None]) + step * places
-        return cls([shape], None, packing, grids, offsets.ravel(), layout)
+            shape, firsts = (int(counts.sum()),), np.cumsum(counts) - counts
+        own = packing.shape(channels)
+        offsets = math.prod(own) * firsts[:, None] + packing.offsets(grids, frames, channels)
+        return cls([(*shape, *own)], None, packing, grids, offsets.ravel(), layout)
 
     def addresses(self, stacks: Sequence[torch.Tensor], channel: int = 0) -> NDArray[np.uint64]:
         plane = 0 if self.packing.patch else int(self.grids[:, 1:].max(axis=0).prod())
@@ -131,7 +134,7 @@ class PackedOutput(OutputStacks):
         if not self.packing.patch:
             places = (slice(None),) if self.layout == Layout.CHW else ()
             return [image[(*places, slice(h), slice(w))] for image, (_, h, w) in zip(packed, self.grids, strict=True)]
-        counts = self.grids.prod(axis=1).tolist()
+        counts = self.packing.counts(self.grids).tolist()
         if not self.packing.padded:
             return list(packed.split(counts))
         return [image[:count] for image, count in zip(packed, counts, strict=True)]
@@ -143,7 +146,7 @@ class PackedOutput(OutputStacks):
         if packed.is_cuda:  # one launch
             packed.zero_()
         elif self.packing.patch:
-            for image, count in zip(packed, self.grids.prod(axis=1).tolist(), strict=True):
+            for image, count in zip(packed, self.packing.counts(self.grids).tolist(), strict=True):
                 image[count:] = 0
         else:
             for image, (_, height, width) in zip(packed, self.grids.tolist(), strict=True):

@@ -176,7 +176,7 @@ def plan_samples(
     sizes = tables.sizes()
     stacks: OutputStacks
     if tables.packing is not None:
-        if is_clip and not tables.packing.patch:
+        if is_clip and (not tables.packing.patch or tables.packing.is_tiles):
             raise TransformError(f"transforms: {chain.packing!r} takes images, not clips")
         stacks = PackedOutput.of(tables.packing, sizes, frames, plan.channels, layout)
     elif stack and (k := first_size_mismatch(sizes, views)) is not None:
@@ -265,7 +265,7 @@ class PictureExecutor:
         if not planned.is_rgb8:
             raise TransformError("images: further pictures need a loader of 8-bit RGB images, mode='RGB'")
         if isinstance(planned.stacks, PackedOutput):
-            raise TransformError("images: Patches and PadToLargest do not take further pictures")
+            raise TransformError("images: Patches, Tiles and PadToLargest do not take further pictures")
         self._executor = CpuExecutor(planned.tables)
         self._dtype = dtype_of(planned.tables.target_type)
         self._layout = layout

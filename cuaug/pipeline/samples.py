@@ -112,7 +112,7 @@ class Packed(NamedTuple):
 
     def first(self, count: int) -> Packed:
         assert self.tensor is not None
-        patches = self.grids[:count].prod(axis=1).sum()
+        patches = self.format.counts(self.grids[:count]).sum()
         return self._replace(
             grids=self.grids[:count], tensor=self.tensor[: count if self.format.padded else int(patches)]
         )
@@ -137,7 +137,7 @@ class Packed(NamedTuple):
             height, width = grids[:, 1:].max(axis=0, initial=0) if len(grids) else self.tensor.shape[-2:]
             rows, columns = (np.arange(side) < grids[:, axis, None] for axis, side in ((1, height), (2, width)))
             return Packing(sizes, mask=torch.from_numpy(rows[:, :, None] & columns[:, None]))
-        counts = grids.prod(axis=1)
+        counts = self.format.counts(grids)
         if self.format.padded:
             mask = torch.from_numpy(np.arange(self.tensor.shape[1]) < counts[:, None])
             return Packing(sizes, grid_thw, mask=mask, merge=self.format.merge)

@@ -136,7 +136,7 @@ class CompiledPlan:
         rows["source_type"][0] = Type.UINT8
         rows["target"]["type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
         rows["target"]["layout"], rows["target"]["channels"] = Layout.HWC, 3
-        rows["target"]["patch"] = rows["target"]["pitch"] = 0
+        rows["target"]["has_patches"] = rows["target"]["pitch"] = 0
         return CompiledPlan(rows, np.zeros(1, dtype=OP), add_pillow_weights(rows, self.luts), 0, Type.UINT8)
 
 
@@ -509,5 +509,8 @@ class Plan(PlanState):
         layout = packing.order if packing is not None and packing.patch else layout
         rows, ops, luts, words = self._table.finish(target_type, layout, group_size(self.channels, self._group))
         if packing is not None:
-            packing.write_targets(rows, regions.output_sizes(rows), self.trace.frames)
+            sizes = regions.output_sizes(rows)
+            if self.packed_sizes is not None and (sizes != self.packed_sizes).any():
+                raise TransformError("Tiles must come after all transforms that change the size of images")
+            packing.write_targets(rows, sizes, self.trace.frames)
         return CompiledPlan(rows, ops, luts, words, target_type, tuple(self._table.functions), packing)

@@ -37,6 +37,7 @@ class PlanState:
         points: boxes and keypoints that move with the pixels, if any.
         pillow: the version of Pillow whose pixels resizes give, 12 or 13; None: they are computed in floats.
         packing: how the finished images share one tensor; None: each has memory of its own, of its size.
+        packed_sizes: the sizes that the images must keep from here on; None: they may change.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class PlanState:
         self.points: BoxesKeypoints | None = None
         self.pillow: int | None = None
         self.packing: PackingFormat | None = None
+        self.packed_sizes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self.trace = Trace() if trace is None else trace
         self._normalized = normalized
         self._table = PassTable(sizes, source_type)

@@ -24,6 +24,7 @@ policies.py      operations of automatic augmentation, their magnitude ranges, a
 mixes.py         transforms of several samples
 detection.py     transforms of boxes and keypoints
 packing.py       images of any size in one tensor: patches, and padding to the largest
+tiles.py         grids of tiles with a thumbnail
 views.py         several views of an image; frames of clips
 inputs.py        the arguments of a call
 pictures.py      further pictures of the samples of a call: the chain runs again for each
@@ -118,6 +119,7 @@ from cuaug.transforms.sizes import (
     ResizeToMultiple,
     ScaleJitter,
 )
+from cuaug.transforms.tiles import Tiles
 from cuaug.transforms.views import FiveCrop, MultiView, PerFrame, TenCrop, UniformTemporalSubsample
 from cuaug.transforms.warps import ElasticTransform, GridDistortion, RandomAffine, RandomPerspective, RandomRotation
 
@@ -211,6 +213,7 @@ __all__ = [
     "ShotNoise",
     "SomeOf",
     "TenCrop",
+    "Tiles",
     "TimmRandAugment",
     "ToDtype",
     "ToImage",

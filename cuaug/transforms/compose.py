@@ -259,7 +259,7 @@ class Compose(Transform):
             TransformError: the chain does not end with `Patches`, does not fit an image, or draws the sizes at random.
         """
         if self.packing is None or not self.packing.format.patch:
-            raise TransformError("count_patches is for a chain that ends with Patches")
+            raise TransformError("count_patches is for a chain with Patches or Tiles")
         given = np.asarray(sizes)
         if given.ndim != 2 or given.shape[1] != 2 or given.dtype.kind not in "iu":
             raise TransformError(f"sizes must be integers of shape (N, 2), heights and widths, not {sizes!r:.100}")
@@ -272,13 +272,14 @@ class Compose(Transform):
             first, second = (self._planned_sizes(probes, seed) for seed in range(2))
             if (first != second).any():
                 raise TransformError("count_patches: the chain draws sizes at random: their patches differ each time")
-            counts[rows] = self.packing.format.grids(first[:, : len(rows)], 1).prod(axis=1)
+            packing = self.packing.format
+            counts[rows] = packing.counts(packing.grids(first, 1)[: len(rows)])
         return counts
 
     def _planned_sizes(self, sizes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """(2, n) heights and widths of what the chain makes of images of (n, 2) pixels."""
-        plan = Plan(sizes[:, 0], sizes[:, 1])
-        self.plan(plan, SampleRNG(seed, 0, np.arange(len(sizes))))
+        plan = Plan(*np.repeat(sizes.T, self.views, axis=1), views=self.views)
+        self.plan(plan, SampleRNG(seed, 0, np.repeat(np.arange(len(sizes)), self.views)))
         return np.stack(plan.sizes)
 
     def trace(self, image: Any, *target: Any) -> tuple[Any, list[Any]]:
@@ -431,13 +432,13 @@ def _flatten(transforms: Iterable[Any]) -> list[Any]:
 
 
 def _packing_of(nested: Sequence[Any], views: int) -> PackingTransform | None:
-    """The packing transform among these; it has to be the last one."""
+    """The packing transform among these; it has to be the last one, or `Tiles`."""
     found = [item for item in nested if isinstance(item, PackingTransform)]
     if not found:
         return None
-    if found[0] is not nested[-1] or len(found) > 1:
+    if (found[0] is not nested[-1] and not found[0].format.is_tiles) or len(found) > 1:
         raise TransformError(f"{found[0]!r} must be the last transform of the chain")
-    if views > 1:
+    if views != found[0].views:
         raise TransformError(f"{found[0]!r} takes one image of each sample, not several views")
     for item in nested:
         if isinstance(item, BatchTransform):

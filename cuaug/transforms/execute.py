@@ -155,7 +155,7 @@ def run_plan(
     elif keeps_dtype and inputs.is_double:
         outputs = [stack.double() for stack in outputs]
     if is_cut:
-        outputs = [patches.view(n, -1, patches.shape[-1]) for patches in outputs]
+        outputs = [patches.view(n, -1, *patches.shape[-1 if patches.ndim < 4 else -3 :]) for patches in outputs]
     elif layout == Layout.HWC:
         outputs = [stack.movedim(-1, -3) for stack in outputs]
     return outputs, [*map(movers[0](compiled), range(n))] if moving else targets

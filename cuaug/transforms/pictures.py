@@ -98,6 +98,6 @@ def refuse_pictures(segments: Sequence[Transform]) -> None:
                 "without MixUp, CutMix, Mosaic, CopyPaste and Lambda"
             )
     if getattr(segments[0], "packing", None) is not None:
-        raise TransformError("images: Patches and PadToLargest do not take further pictures")
+        raise TransformError("images: Patches, Tiles and PadToLargest do not take further pictures")
     if segments[0].views > 1:
         raise TransformError("images: FiveCrop, TenCrop and MultiView do not take further pictures")

@@ -108,7 +108,7 @@ class FiveCrop(Transform):
         self.size = parameters.size("size", size)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        _check_views(self, plan)
+        check_views(self, plan)
         corner, (height, width) = np.arange(len(plan)) % self.views % 5, self.size
         heights, widths = plan.sizes
         is_center = corner == 4
@@ -168,7 +168,7 @@ class MultiView(Transform):
         return len(self.transforms)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        _check_views(self, plan)
+        check_views(self, plan)
         view = np.arange(len(plan)) % self.views
         with plan.separate_views():
             # A chain used for several views is planned once. By id: chains may compare equal, or not be hashable.
@@ -177,7 +177,8 @@ class MultiView(Transform):
                 transform.plan(plan, rng.for_view(view), None if acts.all() else acts)
 
 
-def _check_views(transform: Transform, plan: Plan) -> None:
+def check_views(transform: Transform, plan: Plan) -> None:
+    """Raises a TransformError where the transform cannot make its views, as in a container."""
     if plan.views != transform.views:
         raise TransformError(
             f"{type(transform).__name__} makes {transform.views} images of each, so it cannot be inside RandomApply: "

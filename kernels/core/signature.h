@@ -86,7 +86,7 @@ DEVICE uint64 signature_of(const Sample& sample, const Op* ops) {
                        bit<Borders>(sample.before.border) | bit<Borders>(sample.after.border) |
                        bit<Neighborhoods>(sample.neighborhood) | bit<Samplings>(sampling_of(sample)) |
                        bit<Measures>(sample.measure.kind) | bit<PriorMeasures>(sample.measured.kind);
-    if (sample.target.patch > 0 || sample.target.pitch > 0) signature |= PACKED;
+    if (sample.target.pitch > 0) signature |= PACKED;
     for (int i = sample.op_begin; i < sample.op_end; ++i) signature |= bit<Operations>(ops[i].code);
     return signature;
 }

@@ -32,15 +32,14 @@ DEVICE int64 stored_plane(const Sample& sample) {
 // Whether a target holds rows of packed RGB bytes, without a gap between rows.
 DEVICE bool is_packed_rgb8(const Sample& sample) {
     const Target& target = sample.target;
-    return target.type == UINT8 && target.layout == HWC && target.channels == 3 && target.patch == 0 &&
-           target.pitch == 0;
+    return target.type == UINT8 && target.layout == HWC && target.channels == 3 && target.pitch == 0;
 }
 
 // Values from the first of a target of patches to the first channel of output pixel (y, x).
 DEVICE int64 patch_offset(const Sample& sample, int y, int x) {
     const Target& target = sample.target;
     const int row = sample.transposed ? x : y, column = sample.transposed ? y : x;
-    const int size = target.patch, merge = target.merge;
+    const int size = target.pitch, merge = target.merge;
     const int across = (sample.transposed ? sample.y.out : sample.x.out) / size;
     const int down = row / size, right = column / size;
     const int block = (down / merge * (across / merge) + right / merge) * merge * merge;
@@ -52,10 +51,10 @@ DEVICE int64 patch_offset(const Sample& sample, int y, int x) {
 
 // Values of a patch from one channel to the next, and from one image to the next.
 DEVICE int patch_plane(const Target& target) {
-    return target.layout == CHW ? target.temporal * target.patch * target.patch : 1;
+    return target.layout == CHW ? target.temporal * target.pitch * target.pitch : 1;
 }
 DEVICE int patch_step(const Target& target) {
-    return target.patch * target.patch * (target.layout == CHW ? 1 : target.channels);
+    return target.pitch * target.pitch * (target.layout == CHW ? 1 : target.channels);
 }
 
 // Stores `pixels` pixels of output row y from column x on. cpu/store.h and cuda/store.h define it.

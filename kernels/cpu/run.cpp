@@ -128,7 +128,7 @@ constexpr int64 MAX_CACHED_BYTES = 16 << 20, CACHE_LINE = 64;
 
 // Whole cache lines only: a line written in parts, some of them streamed, takes far longer.
 bool streaming_stores(const Sample& sample, int64 samples) {
-    if (sample.target.patch > 0 || sample.target.pitch > 0) return false;
+    if (sample.target.pitch > 0) return false;
     const int bytes = sample.target.type == UINT8 ? 1 : sample.target.type == FLOAT32 ? 4 : 2;
     const int64 row = int64(sample.x.out) * bytes * (sample.target.layout == HWC ? sample.target.channels : 1);
     const int64 planes = sample.target.layout == HWC ? 1 : sample.target.channels;

@@ -85,7 +85,7 @@ DEVICE void store_patches(const Sample& sample, const PixelBlock& v, int y, int 
         else
             for (int p = 0; p < count; ++p) convert(v[c][p], finished[c][p]);
     for (int p = 0, run; p < count; p += run) {
-        run = sample.transposed ? 1 : min(count - p, target.patch - (x + p) % target.patch);
+        run = sample.transposed ? 1 : min(count - p, target.pitch - (x + p) % target.pitch);
         Out* to = reinterpret_cast<Out*>(target.address) + patch_offset(sample, y, x + p);
         for (int copy = 0; copy < target.copies; ++copy, to += step)
             for (int c = 0; c < channels; ++c)
@@ -98,7 +98,7 @@ DEVICE void store_patches(const Sample& sample, const PixelBlock& v, int y, int 
 
 template <class Out>
 DEVICE void store_as(const Sample& sample, const PixelBlock& v, int y, int x, int count) {
-    if (MAY_BE_PACKED && sample.target.patch > 0) return store_patches<Out>(sample, v, y, x, count);
+    if (MAY_BE_PACKED && sample.target.has_patches) return store_patches<Out>(sample, v, y, x, count);
     Out* target = reinterpret_cast<Out*>(sample.target.address);
     const int64 plane = stored_plane(sample), width = stored_pitch(sample);
     const int channels = sample.target.channels;

@@ -10,7 +10,7 @@ template <class Out, int max_rows>
 DEVICE void store_as(const Sample& sample, const PixelBlock* v, int y, int x, int rows) {
     const int channels = sample.target.channels;
     const bool planar = sample.target.layout == CHW;
-    if (MAY_BE_PACKED && sample.target.patch > 0) {
+    if (MAY_BE_PACKED && sample.target.has_patches) {
         const int plane = patch_plane(sample.target), step = patch_step(sample.target);
         NO_UNROLL
         for (int copy = 0; copy < sample.target.copies; ++copy) {

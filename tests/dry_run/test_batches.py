@@ -82,12 +82,17 @@ def test_images_of_any_size(loader_on, image_files, fake, on_error):
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-@pytest.mark.parametrize("last", [T.Patches(8, 2, 2), T.Patches(8, order="hwc", pad=True), T.PadToLargest()])
+@pytest.mark.parametrize(
+    "last",
+    [T.Patches(8, 2, 2), T.Patches(8, order="hwc", pad=True), T.PadToLargest(), T.Tiles(24, 4), T.Tiles(24, pad=True)],
+)
 def test_packed_images(loader_on, image_files, fake, on_error, last):
     """In one launch for a batch, with the packing beside them."""
     for i in (3, 20):
         Path(image_files[i]).write_bytes(b"not an image")
-    chain = [T.ResizeToMultiple(16, max_pixels=48 * 48), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2), last]
+    # Tiles resize: a resize before them would make a second launch.
+    first = last if isinstance(last, T.Tiles) else T.ResizeToMultiple(16, max_pixels=48 * 48)
+    chain = [first, T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2), *([] if first is last else [last])]
     gpu, cpu = (loader_on(device, image_files, chain, batch_size=8, on_error=on_error) for device in (True, False))
     fake.kernel.launches.clear()
     batches = list(gpu)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from PIL import Image as Pil
 
 Image = np.ndarray
 
@@ -59,3 +60,53 @@ def most_patches(height: int, width: int, of: int, max_patches: int) -> tuple[in
         else:
             high = scale
     return scaled(low, height), scaled(low, width)
+
+
+def nearest_grid(height: int, width: int, size: int, least: int, most: int) -> tuple[int, int]:
+    """(columns, rows) of InternVL's dynamic_preprocess."""
+    sides = range(1, most + 1)
+    ratios = {(i, j) for n in range(least, most + 1) for i in sides[:n] for j in sides[:n] if least <= i * j <= most}
+    best, difference = (1, 1), float("inf")
+    for ratio in sorted(ratios, key=lambda ratio: (ratio[0] * ratio[1], ratio)):
+        own = abs(width / height - ratio[0] / ratio[1])
+        if own < difference:
+            best, difference = ratio, own
+        elif own == difference and width * height > 0.5 * size * size * ratio[0] * ratio[1]:
+            best = ratio
+    return best
+
+
+def internvl_tiles(image: Pil.Image, size: int, least: int, most: int, thumbnail: str | None) -> list[Pil.Image]:
+    columns, rows = nearest_grid(image.height, image.width, size, least, most)
+    tiles = cut(image.resize((size * columns, size * rows), Pil.Resampling.BICUBIC), size)
+    if thumbnail is None or len(tiles) == 1:
+        return tiles
+    small = [image.resize((size, size), Pil.Resampling.BICUBIC)]
+    return tiles + small if thumbnail == "last" else small + tiles
+
+
+def llava_tiles(image: Pil.Image, size: int, grids: list[tuple[int, int]], thumbnail: str | None) -> list[Pil.Image]:
+    """LLaVA-NeXT's process_anyres_image: select_best_resolution, resize_and_pad_image, divide_to_patches."""
+    width, height = image.size
+    best, most, least = (0, 0), 0, math.inf
+    for rows, columns in grids:
+        scale = min(size * columns / width, size * rows / height)
+        shown = min(int(width * scale) * int(height * scale), width * height)
+        wasted = size * size * rows * columns - shown
+        if shown > most or (shown == most and wasted < least):
+            best, most, least = (size * rows, size * columns), shown, wasted
+    down, across = best[0] / height, best[1] / width
+    if across < down:
+        new = min(math.ceil(height * across), best[0]), best[1]
+    else:
+        new = best[0], min(math.ceil(width * down), best[1])
+    canvas = Pil.new("RGB", best[::-1])
+    resized = image.resize(new[::-1], Pil.Resampling.BICUBIC)
+    canvas.paste(resized, ((best[1] - new[1]) // 2, (best[0] - new[0]) // 2))
+    small = [] if thumbnail is None else [image.resize((size, size), Pil.Resampling.BICUBIC)]
+    return cut(canvas, size) + small if thumbnail == "last" else small + cut(canvas, size)
+
+
+def cut(image: Pil.Image, size: int) -> list[Pil.Image]:
+    corners = [(x, y) for y in range(0, image.height, size) for x in range(0, image.width, size)]
+    return [image.crop((x, y, x + size, y + size)) for x, y in corners]

@@ -262,8 +262,8 @@ def test_what_cannot_be_counted_is_refused():
     sizes = [(90, 80), (70, 200)]
     random = T.Compose([T.RandomCrop(64), T.RandomResize(40, 90), T.ResizeToMultiple(8), T.Patches(8)])
     for chain, given_sizes, message in (
-        (T.Compose([T.Resize(8)]), sizes, "ends with Patches"),
-        (T.Compose([T.PadToLargest()]), sizes, "ends with Patches"),
+        (T.Compose([T.Resize(8)]), sizes, "with Patches or Tiles"),
+        (T.Compose([T.PadToLargest()]), sizes, "with Patches or Tiles"),
         (random, sizes[:1], "draws sizes at random"),
         (T.Compose([T.RandomApply([T.Resize(64)], 0.02), T.ResizeToMultiple(8), T.Patches(8)]), sizes[:1], "at random"),
         (T.Compose([T.Patches(8)]), [90, 80], "integers of shape"),

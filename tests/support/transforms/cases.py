@@ -51,11 +51,12 @@ from tests.references.transforms import (
 BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 #: Transforms of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py,
-#: test_augmix.py, test_clips.py, test_packing.py, and tests/targets/test_merge.py.
+#: test_augmix.py, test_clips.py, test_packing.py, test_tiles.py, and tests/targets/test_merge.py.
 MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"} | {
     "PadToLargest",
     "Patches",
     "PerFrame",
+    "Tiles",
     "UniformTemporalSubsample",
 }
 
