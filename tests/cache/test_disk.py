@@ -79,7 +79,7 @@ def test_processes_fill_one_directory(tmp_path, limit):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(600)
         assert process.exitcode == 0
     cache = open_cache(tmp_path / "cache", limit)
     samples = verified_samples(cache)
@@ -148,7 +148,7 @@ def test_killed_at_any_moment(tmp_path):
         ready = FORK.Event()
         process = FORK.Process(target=fill, args=(tmp_path / str(k), ready))
         process.start()
-        assert ready.wait(60)
+        assert ready.wait(600)
         time.sleep(random.random() / 100)
         process.kill()
         process.join()

@@ -292,7 +292,7 @@ def test_other_users_read_a_cache_of_root_only(owner):
             for path in (top / "cache", *(top / "cache").iterdir()):
                 os.chown(path, 12_345, -1)
         command = [sys.executable, "-c", AS_NOBODY, str(top / "cache"), str(top / "rehearsal")]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
     if owner == "root":
         assert (done.returncode, done.stderr.count("takes no more samples: it cannot be written to")) == (0, 1), (
             done.stderr

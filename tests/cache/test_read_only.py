@@ -67,7 +67,7 @@ def test_on_a_read_only_mount(filled):
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", str(filled), sys.executable]
     if subprocess.run([*command, "pass"], capture_output=True, check=False).returncode:
         pytest.skip("this user cannot mount")
-    done = subprocess.run([*command, PROGRAM], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    done = subprocess.run([*command, PROGRAM], capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["Read-only file system", "1"]
 

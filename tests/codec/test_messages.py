@@ -49,7 +49,7 @@ def c_print(text: bytes) -> None:
 def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
 
 
 def test_each_line_belongs_to_its_image(decoder, capfd):

@@ -68,7 +68,7 @@ for form in ("JPEG", "WEBP", "JPEG2000", "BMP"):
 """
     environment = {k: v for k, v in os.environ.items() if k != "OPENCV_LOG_LEVEL"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

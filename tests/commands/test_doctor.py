@@ -30,7 +30,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         env=os.environ | environment,
-        timeout=240,
+        timeout=600,
     )
 
 

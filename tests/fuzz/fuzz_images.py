@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--mark", default=os.devnull, help="a file for the number of the current case")
     parser.add_argument("--keep", help="a file for the last damaged image")
-    parser.add_argument("--deadline", type=float, default=60.0)
+    parser.add_argument("--deadline", type=float, default=600.0)
     arguments = parser.parse_args()
     faulthandler.enable()
     logging.getLogger("cuaug").setLevel(logging.ERROR)  # no line for each damaged file

@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000, help="cases of each kind")
-    parser.add_argument("--deadline", type=float, default=300.0)
+    parser.add_argument("--deadline", type=float, default=600.0)
     parser.add_argument("--mark", type=Path)
     given = parser.parse_args()
     logging.getLogger("cuaug").setLevel(logging.CRITICAL)

@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="cases of each container")
     parser.add_argument("--mark", default=os.devnull, help="a file for the name of the current case")
     parser.add_argument("--keep", help="a file for the last damaged video")
-    parser.add_argument("--deadline", type=float, default=60.0)
+    parser.add_argument("--deadline", type=float, default=600.0)
     arguments = parser.parse_args()
     faulthandler.enable()
     start, mark = time.monotonic(), os.open(arguments.mark, os.O_WRONLY | os.O_CREAT)

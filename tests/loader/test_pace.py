@@ -42,7 +42,7 @@ def test_a_consumer_that_comes_early_hurries_the_batch_that_waits(monkeypatch):
 
     def next_step(self, under_way):
         for job in under_way:
-            job.wait(60)
+            job.wait(600)
             job._done.put(None)  # it stays ready
         self.not_before = 2**62
 

@@ -273,7 +273,7 @@ def test_exit_during_a_decode():
 from tests.support.loader.further_pictures import Bytes, png, slow_to_decode
 
 loader = Loader(Bytes(png(0), slow_to_decode(100)), T.Resize((8, 8)), threads=1, prefetch=1)
-batches, deadline = iter(loader), time.monotonic() + 60
+batches, deadline = iter(loader), time.monotonic() + 600
 next(batches)
 while not any(clock.activity == "decoding" for clock in loader._pipeline.workers.activities()):
     assert time.monotonic() < deadline, f"the decode was not seen: {loader.stats()}"
@@ -355,6 +355,6 @@ for images, labels in Loader(Memory(64), batch_size=8, threads=2):
         command = [sys.executable, str(script), str(tmp_path / f"store{turn}")]
         ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE) for rank in range(2)]
         for rank in ranks:
-            _, errors = rank.communicate(timeout=100)  # it takes seconds
+            _, errors = rank.communicate(timeout=600)  # it takes seconds
             is_abort = rank.returncode == -signal.SIGABRT and b"terminate called" in errors
             assert rank.returncode == 0 or is_abort, errors

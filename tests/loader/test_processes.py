@@ -263,7 +263,7 @@ def at_rest():
     return now
 
 def settled(want):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while (now := left()) != want and time.monotonic() < end:
         time.sleep(0.05)
     return now

@@ -238,6 +238,6 @@ os._exit(0)
 def test_an_iterator_outlives_the_modules(options):
     """The interpreter clears modules in an order of its own: a module may hold an iterator to the end."""
     done = subprocess.run(
-        [sys.executable, "-c", TORN_DOWN.format(options=options)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", TORN_DOWN.format(options=options)], capture_output=True, text=True, timeout=600
     )
     assert done.stdout == "closed\n" and not done.stderr, done.stderr

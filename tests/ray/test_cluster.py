@@ -72,7 +72,7 @@ def test_tasks_on_other_blocks_give_the_same_bits(rows):
 
 
 def test_a_killed_worker_changes_nothing(rows, tmp_path):
-    deadline = time.time() + 300
+    deadline = time.time() + 600
 
     class Slow(cuaug.ray.Augment):
         """Leaves a file with its process number for each batch, and waits until three processes have left one."""

@@ -207,7 +207,7 @@ def test_a_stopped_thread_does_not_wait(tmp_path):
     store, reader = make(tmp_path)
     stop, may_end, read = threading.Event(), threading.Event(), store.read
     stop.set()
-    store.read = lambda *arguments: (read(*arguments), may_end.wait(60))[0]
+    store.read = lambda *arguments: (read(*arguments), may_end.wait(600))[0]
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(reader.read, REMOTE, 0, 10)
         while not store.requests:

@@ -49,7 +49,7 @@ def test_a_process_ends_while_requests_are_under_way(s3, uploaded, end, code):
     print(file=process.stdin, flush=True)
     assert process.stdout.readline() == "read\n"
     assert eventually(lambda: s3.faults.stuck), "a request is under way"
-    _, errors = process.communicate("\n", timeout=100)  # the request may take 300 seconds
+    _, errors = process.communicate("\n", timeout=250)  # the request may take 300 seconds
     assert process.returncode == code, errors
     assert {"exit": "", "error": "KeyError: 'mine'", "interrupt": "KeyboardInterrupt"}[end] in errors
     assert "panicked" not in errors and "Fatal" not in errors

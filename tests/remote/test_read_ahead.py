@@ -50,6 +50,6 @@ def test_closing_at_the_interpreters_exit_takes_no_lock(monkeypatch):
         patch.setattr(sys, "is_finalizing", lambda: True)
         closing = threading.Thread(target=ahead.close, daemon=True)
         closing.start()
-        closing.join(60)
+        closing.join(600)
         assert not closing.is_alive()
     ahead.close()

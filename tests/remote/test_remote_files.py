@@ -194,7 +194,7 @@ def test_options_must_be_known():
 
 def test_requests_run_in_parallel(tmp_path):
     """Each thread makes its own request; they are answered by threes."""
-    three = threading.Barrier(3, timeout=60)
+    three = threading.Barrier(3, timeout=600)
 
     class Slow(http.server.SimpleHTTPRequestHandler):
         def do_GET(self) -> None:

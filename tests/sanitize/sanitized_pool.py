@@ -64,7 +64,7 @@ def main(rounds: int) -> None:
             if number % 3 == 2:
                 pool.close()
             else:
-                assert sorted(ended.get(timeout=60) for _ in range(8)) == sorted([*range(4)] * 2)
+                assert sorted(ended.get(timeout=600) for _ in range(8)) == sorted([*range(4)] * 2)
                 for cancelled, reads, runs in batches:
                     is_read, labels = reads.finish()
                     if cancelled[0]:

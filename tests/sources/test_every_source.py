@@ -121,7 +121,7 @@ def test_a_forked_child_reads_while_parent_threads_read(kind, source):
         for _ in range(2):
             child = multiprocessing.get_context("fork").Process(target=check)
             child.start()
-            child.join(60)
+            child.join(600)
             code = child.exitcode
             child.kill()
             assert code == 0, "the child hangs" if code is None else f"the child's exit code is {code}"
@@ -160,7 +160,7 @@ def test_pickle_to_another_process(tmp_path):
         "print(len(opened))\n"
     )
     data = pickle.dumps((opened, results))
-    done = subprocess.run([sys.executable, "-c", program], input=data, cwd=ROOT, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], input=data, cwd=ROOT, capture_output=True, timeout=600)
     assert (done.returncode, done.stdout.strip()) == (0, str(len(opened)).encode()), done.stderr.decode()
 
 

@@ -255,7 +255,7 @@ def test_the_lock_is_released_after_an_error():
     done = []
     thread = threading.Thread(target=lambda: done.append(source.read(1)))
     thread.start()
-    thread.join(60)
+    thread.join(600)
     assert done == [(b"i", 1)]
 
 

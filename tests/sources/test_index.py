@@ -192,16 +192,16 @@ def test_sixteen_processes_open_the_same_shards(tmp_path, scans):
     barrier, scan_counts = context.Barrier(16), context.Queue()
 
     def open_and_read() -> None:
-        barrier.wait(60)
+        barrier.wait(600)
         assert labels(tmp_path / "d") == list(range(16 * 25))
         scan_counts.put(len(scans))
 
     processes = [context.Process(target=open_and_read) for _ in range(16)]
     for process in processes:
         process.start()
-    counts = [scan_counts.get(timeout=60) for _ in processes]
+    counts = [scan_counts.get(timeout=600) for _ in processes]
     for process in processes:
-        process.join(60)
+        process.join(600)
     assert [process.exitcode for process in processes] == [0] * 16
     assert 16 <= sum(counts) <= 16 * 16
     assert sorted(os.listdir(tmp_path / "d")) == sorted(f"{i:02d}.tar{s}" for i in range(16) for s in ("", SUFFIX))

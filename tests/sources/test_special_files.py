@@ -79,7 +79,7 @@ def read_files(paths: list[str], max_bytes: int = 1 << 60) -> list[bytes | None]
     times = Times(0, np.zeros(1, dtype=np.int64), np.arange(len(paths)), ("read", "parse"))
     reads, pool, ended = FileReads(paths, None, times, max_bytes, 1 << 30), ThreadPool(2), threading.Event()
     pool.submit(ended.set, native=reads.work)
-    assert ended.wait(60)
+    assert ended.wait(600)
     pool.close()
     is_read, _ = reads.finish()
     return [reads.read(i).tobytes() if is_read[i] else None for i in range(len(paths))]

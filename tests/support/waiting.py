@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["eventually"]
 
 
-def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+def eventually(condition: Callable[[], object], seconds: float = 600.0) -> bool:
     """Whether a condition holds at last. The limit is for a hang, which a busy machine does not reach."""
     end = time.monotonic() + seconds
     while not condition():

@@ -43,7 +43,7 @@ def main() -> int:
         start = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
         with tempfile.TemporaryDirectory() as folder:
-            client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}})
+            client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}})
             try:
                 client.execute()
             except CellExecutionError as error:

@@ -121,5 +121,5 @@ def test_a_missing_pyav_names_the_extra(folder):
         "import sys; sys.modules['av'] = None\nimport cuaug\n"
         "try: cuaug.sources.Videos(sys.argv[1], frames=4)\nexcept cuaug.LoaderError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=600)
     assert install_command("video") in done.stdout, done.stderr

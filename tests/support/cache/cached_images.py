@@ -55,6 +55,6 @@ def run(program: str, *arguments: Any, **options: Any) -> str:
     if not options:  # no import of torch
         return programs.run(f"sys.argv[1:] = {[*map(str, arguments)]!r}\n{program}")
     process = start(program, *arguments, **options)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, ""), f"exit code {process.returncode}\n{out}\n{err}"
     return out

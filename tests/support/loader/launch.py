@@ -48,14 +48,14 @@ class Launch:
         """Process ids by rank, of processes that have started."""
         return [int(path.read_text()) for path in sorted(self.folder.glob("*.pid"))]
 
-    def wait(self, seconds: float = 300.0) -> int:
+    def wait(self, seconds: float = 600.0) -> int:
         """The exit status of the program or of torchrun, which ends last."""
         try:
             return self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {seconds:.0f} s\n{self.output}")
 
-    def wait_until(self, happened: Callable[[], bool], seconds: float = 300.0) -> None:
+    def wait_until(self, happened: Callable[[], bool], seconds: float = 600.0) -> None:
         end = time.monotonic() + seconds
         while not happened():
             if self.process.poll() is not None or time.monotonic() > end:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[3]
-#: A program must end within these seconds by `clock` after the event; torch takes half a second of them.
-SECONDS_TO_END = 5.0 if os.environ.get("CUAUG_REQUIRE_CUDA") != "1" else 20.0  # some start CUDA first
+#: A program must end within these seconds by `clock` after the event; torch takes up to two of them.
+SECONDS_TO_END = 20.0
 # A hanging program is killed after these seconds.
-_SECONDS_TO_GIVE_UP = 60.0
+_SECONDS_TO_GIVE_UP = 600.0
 # Python 3.12 warns of each fork beside other threads.
 _PYTHON = [sys.executable, "-W", "ignore:This process:DeprecationWarning"]
 
@@ -195,7 +195,7 @@ def run_apart(body: str, environment: Mapping[str, str]) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=10 * _SECONDS_TO_GIVE_UP,
+        timeout=_SECONDS_TO_GIVE_UP,
     )
     assert ended.returncode == 0 and ended.stderr == "", ended.stderr
     return ended.stdout
