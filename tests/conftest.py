@@ -15,7 +15,7 @@ from cuaug.sources import labels
 
 _common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("everyday", max_examples=25, **_common)
-settings.register_profile("ci", max_examples=100, **_common)
+settings.register_profile("ci", max_examples=40, **_common)
 settings.register_profile("thorough", max_examples=2000, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -22,7 +22,7 @@ from tests.support.codec.encoded_images import JPEG
 from tests.support.codec.originals import ORIGINALS
 
 ROOT = Path(__file__).parents[2]
-CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "5000"))
+CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "2000"))
 SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory that malloc keeps per thread
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
@@ -126,7 +126,6 @@ def test_sixteen_bit_gray_of_other_formats():
         np.testing.assert_array_equal(unchanged(encode(Image.fromarray(array[:, :, 0]), form)), array, form)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 16), st.sampled_from(DTYPES), st.booleans(), st.booleans())
 def test_arrays_of_any_size(height, width, channels, dtype, is_fortran, is_big):
     array = noise(channels, dtype, height, width)

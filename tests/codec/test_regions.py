@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -25,7 +25,6 @@ from tests.support.codec.encoded_images import (
 JPEG_OPTIONS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_size_and_region(data):
     decoder = _shared()

@@ -43,7 +43,7 @@ def run(tables: Any, batch: list[np.ndarray], channels: int, **options: Any) -> 
     return cuda.CudaExecutor(tables, **options).run(addresses, target), target
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)))
 def test_passes_tiles_and_addresses(fake, data, dtype, layout):
     fake.kernel.launches.clear()

@@ -38,7 +38,7 @@ from tests.support.strategies import RESIZES, chains, images, sizes, write
 pytest.importorskip("cupy")
 SOURCE = Path(__file__).parents[1] / "support" / "emulate_cuda.cpp"
 FLOATS = [Type.FLOAT16, Type.BFLOAT16, Type.FLOAT32]
-PLAIN = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def compiled(

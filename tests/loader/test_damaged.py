@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError, TransformError
@@ -21,7 +21,6 @@ from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, png
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(
     count=st.integers(2, 40),
     damage=st.sets(st.integers(0, 38), max_size=20),

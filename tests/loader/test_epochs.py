@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 
@@ -44,7 +44,6 @@ def epoch_of(**options) -> list[Batch]:
 # --- steps and samples -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
 @given(
     count=st.integers(1, 30),
     batch_size=st.integers(1, 8),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import DecodeError, DecodeOptions, Loader
@@ -182,7 +182,6 @@ def test_an_overwritten_header_is_an_error_of_its_sample(tmp_path):
     assert [found is None for found in read_natively(source, range(6))] == [i == 2 for i in range(6)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.binary(min_size=512, max_size=512), st.binary(max_size=3000), st.integers(0, 2**32 - 1))
 def test_headers_are_checked_by_their_crc_32(tmp_path_factory, header, data, wrong):
     path = tmp_path_factory.mktemp("crc") / "file"
@@ -201,7 +200,6 @@ def test_headers_are_checked_by_their_crc_32(tmp_path_factory, header, data, wro
         assert work.finish()[0].tolist() == [True, True, False, False]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.binary(min_size=600, max_size=3000), st.integers(-10, 3010), st.integers(0, 3010))
 def test_ranges_in_memory_lie_within_it(data, begin, size):
     memory = np.frombuffer(data, np.uint8)

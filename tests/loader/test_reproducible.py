@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -56,7 +56,6 @@ def _alone(paths: tuple[str, ...], seed: int, epoch: int) -> dict[int, torch.Ten
     return samples(loader)
 
 
-@settings(max_examples=60)
 @given(
     seed=st.sampled_from([0, 1]),
     epoch=st.sampled_from([0, 3]),
@@ -153,7 +152,6 @@ geometry = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
 @given(
     chain=st.lists(geometry, max_size=4),
     seed=st.integers(0, 5),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 
@@ -93,7 +93,6 @@ def run(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(
     count=st.integers(1, 30),
     order=st.sampled_from(sorted(SAMPLERS)),

@@ -71,7 +71,6 @@ def test_break_and_iterate_again(breaks, threads, prefetch):
 
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
-@settings(max_examples=40)
 def test_several_iterators_of_one_loader(turns, count, batch_size, threads):
     """Each is a complete epoch of its own, numbered by first batches, in any interleaving, also if one is dropped."""
     options = {"batch_size": batch_size, "shuffle": True, "threads": threads}

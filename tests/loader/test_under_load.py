@@ -65,7 +65,6 @@ def checked_labels(batch: Batch) -> list[int]:
     consumer_seconds=st.sampled_from([0.0, 0.001, 0.01]),
     shuffle=st.booleans(),
 )
-@settings(max_examples=40)
 def test_order_labels_and_counts_hold(count, batch_size, threads, prefetch, source_seconds, consumer_seconds, shuffle):
     """With any durations of reads and of the consumer's steps."""
     source = WatchedSource(count, lambda index: time.sleep(random.random() * source_seconds))

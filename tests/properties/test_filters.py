@@ -146,7 +146,6 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("name", FILTERS)
-@settings(max_examples=40)
 @given(st.data(), images(size=any_size), tiles)
 def test_geometry_around_a_filter_shares_its_pass(name, data, image, tile):
     """A crop before it, geometry and operations after it: one pass, with the bytes of single steps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import TransformError
@@ -69,7 +69,6 @@ def test_a_matrix_equals_torchs_grid_sample(border, padding, data, image, size, 
     assert_close(got[sure], want[sure], GRID_SAMPLE)
 
 
-@settings(max_examples=60)
 @given(st.data(), images(size=st.tuples(st.integers(1, 12), st.integers(1, 12)), dtype=np.float32), FILTERS, BORDERS)
 def test_matrix_field_border_and_fill_equal_the_reference(data, image, filter, border):
     size = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))

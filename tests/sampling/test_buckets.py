@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -169,7 +169,6 @@ def steps_of(sampler: BucketSampler, count: int, state: str | None, ranks: int, 
     return ranks_steps, states.pop()
 
 
-@settings(max_examples=60)
 @given(
     _sizes,
     st.integers(1, 7),

@@ -18,7 +18,7 @@ import pytest
 from tests.fuzz.fuzz_sources import KINDS
 
 ROOT = Path(__file__).parents[2]
-CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "5000"))
+CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "2000"))
 SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "20261125"))
 # Of one process, which imports torch for longer than it takes for some hundred cases.
 GROUPS = [list(KINDS)[first::4] for first in range(4)]

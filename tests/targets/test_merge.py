@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -79,7 +79,6 @@ def check(image: torch.Tensor, target: dict[str, Any], boxes: bool = True) -> se
     start=st.sampled_from([(0.3, 0.7), (-1.0, 1.0), (0.0, 0.0), (-0.5, 0.5)]),
     seed=seeds,
 )
-@settings(max_examples=60, deadline=None)
 def test_targets_of_a_mosaic_match_its_image(size, window, start, seed):
     x, targets = painted(5, *size, seed)
     chain = T.Compose([T.Mosaic(window, start)])
@@ -119,7 +118,6 @@ def one_rectangle(n: int, height: int, width: int, seed: int) -> tuple[torch.Ten
 
 
 @given(seed=seeds, size=st.tuples(st.integers(1, 24), st.integers(1, 24)))
-@settings(max_examples=60, deadline=None)
 def test_boxes_of_a_mosaic_enclose_their_visible_pixels(seed, size):
     x, targets = one_rectangle(4, *size, seed)
     made, mixed = T.Mosaic(size, (-1.0, 1.0))(x, targets)
@@ -250,7 +248,6 @@ def test_mosaic_with_p_below_one():
 
 
 @given(size=st.tuples(st.integers(1, 24), st.integers(1, 24)), seed=seeds)
-@settings(max_examples=60, deadline=None)
 def test_targets_of_copy_paste_match_its_image(size, seed):
     x, targets = painted(5, *size, seed)
     chain = T.Compose([T.CopyPaste(1.0, blending=False)])

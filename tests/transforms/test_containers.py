@@ -174,7 +174,6 @@ nested = st.recursive(
 
 @pytest.mark.slow
 @given(nested, st.integers(0, 2**32 - 1), st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
 def test_a_batch_equals_its_images_one_by_one(transform, seed, n):
     images = stack(n, 23, 23, seed)
     together = run(transform, images, seed)

@@ -50,7 +50,6 @@ def trace(chain: list[T.Transform], seed: int) -> list[list[dict[str, Any]]]:
     return [[(s["transform"], s["params"]) for s in steps if s["transform"] not in NEW] for steps in params]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 6), st.sampled_from(INSERTED), st.integers(0, 2**31))
 def test_an_inserted_transform_changes_no_other_draws(place, make, seed):
     chain = chain_members()

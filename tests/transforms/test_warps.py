@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -159,7 +159,6 @@ SQUARE = [[0, 0], [30, 0], [30, 24], [0, 24]]
 MOVED = [[3, 5], [26, 1], [30, 21], [6, 24]]
 
 
-@settings(max_examples=50)
 @given(st.integers(12, 40), st.integers(12, 40), st.integers(0, 999), st.sampled_from(["nearest", "bilinear"]))
 def test_perspective_is_torchvisions(h, w, seed, mode):
     drawn = {name: points[0] for name, points in params(T.RandomPerspective(), h, w, n=1, seed=seed).items()}
