@@ -5,6 +5,7 @@
 #   make test-fast  the everyday subset
 #   make test-long  kernels under sanitizers, NVRTC for every architecture, rehearsals of GPU runs, programs that train
 #   make test-torchvision  pixels, draws, targets and presets beside torchvision; shards of other libraries; 5.5 GB
+#   make test-pillow12  resize as Pillow 12 beside Pillow 12
 #   make audit      known vulnerabilities of the packages in .venv; asks OSV over the network
 #   make fuzz       100,000 damaged images in each of two modes, and as many data sets; ten minutes
 #   make wheels     the source distribution and wheels for x86_64 and aarch64 in dist/; needs a cross compiler
@@ -39,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-long test-torchvision lint audit fuzz wheels test-wheel test-aarch64 test-clang bench \
+.PHONY: all demo test test-fast test-long test-torchvision test-pillow12 lint audit fuzz wheels test-wheel test-aarch64 test-clang bench \
 	try-tutorial notebooks docs check-docs clean
 all: $(VENV)/installed-test
 
@@ -85,6 +86,15 @@ fuzz: $(VENV)/installed-test
 	CUAUG_FUZZ_CASES=100000 CUAUG_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --timeout 10000 \
 		-n logical tests/codec/test_fuzz.py tests/sources/test_fuzz.py tests/kernels/test_damaged_jpegs.py \
 		tests/kernels/test_device_jpegs_sanitized.py
+
+# The resize of Pillow 13 runs its passes in another order.
+$(VENV)/pillow-12: $(VENV)/installed-test
+	$(BIN)/pip install --quiet --upgrade --target $@ "pillow<13"
+	touch $@
+
+test-pillow12: $(VENV)/pillow-12
+	PYTHONPATH=$(VENV)/pillow-12 $(ONE_THREAD) $(BIN)/python -m pytest -n logical --dist worksteal \
+		tests/properties/test_pillow.py tests/loader/test_pillow_chain.py
 
 $(TORCHVISION_VENV)/installed: Makefile
 	test -x $(TORCHVISION_VENV)/bin/python || $(PYTHON) -m venv $(TORCHVISION_VENV)
