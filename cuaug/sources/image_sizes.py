@@ -55,8 +55,9 @@ def sizes(
 ) -> NDArray[np.int64]:
     """Read the heights and widths of all images, without decoding them.
 
-    Native code reads the beginnings of JPEGs, in files and in tars: mostly 4 kB each. Other formats are read whole, and
-    so is every sample of a source that names no files: remote ones are downloaded. A JPEG that ends too early has the
+    Native code reads the beginnings of JPEGs, in files and in tars: mostly 4 kB each. Of PNGs and WebPs it reads the
+    headers of their chunks, unless they have EXIF, animation or 16 bits. Other files are read whole, and so is every
+    sample of a source that names no files: remote ones are downloaded. A JPEG, PNG or WebP with damaged pixels has the
     size that its header claims. Sizes in annotations are not used, because the images may have others.
 
     The sizes are kept on disk for the next run, beside the JPEG index, if the source has a `cache_key`. That notices

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from cuaug import DecodeOptions, Loader, LoaderError, sources
 from cuaug.codec import read_header
@@ -37,6 +38,27 @@ def jpeg(height: int, width: int, orientation: int = 0, before: bytes = b"", **o
 def segment(size: int) -> bytes:
     """A comment segment of this many bytes."""
     return b"\xff\xfe" + size.to_bytes(2, "big") + b"c" * (size - 2)
+
+
+class InMemory(Memory):
+    """Samples that only native code reads, or that only `read` gives."""
+
+    def __init__(self, data: bytes, is_native: bool = True) -> None:
+        super().__init__(1)
+        self.data, self.is_native = data, is_native
+
+    def locate(self, indices: np.ndarray) -> FileRanges | None:
+        if not self.is_native:
+            return None
+        held = np.frombuffer(b"--" + self.data + b"--", np.uint8)
+        states = np.array([[-1, len(held), held.ctypes.data, 0]])
+        table = np.tile([0, 2, len(self.data), 0], (len(indices), 1, 1))
+        return FileRanges([held], states, table, 0, lambda i, parts: 0)
+
+    def read(self, index: int) -> Any:
+        if self.is_native:
+            raise DecodeError("native code left it")
+        return self.data, 0
 
 
 @pytest.fixture
@@ -72,18 +94,63 @@ def test_headers_from_the_beginnings_of_files(height, width, orientation, commen
         turned = apply_exif and 5 <= orientation <= 8
         assert (whole.height, whole.width) == (image.size if turned else image.size[::-1])
 
-    class InMemory(Memory):
-        def locate(self, indices: np.ndarray) -> FileRanges:
-            held = np.frombuffer(b"--" + data + b"--", np.uint8)
-            states = np.array([[-1, len(held), held.ctypes.data, 0]])
-            table = np.tile([0, 2, len(data), 0], (len(indices), 1, 1))
-            return FileRanges([held], states, table, 0, lambda i, parts: 0)
-
-        def read(self, index: int) -> Any:
-            raise AssertionError("native code reads it")
-
     options = DecodeOptions(apply_exif=apply_exif)
-    assert sources.sizes(InMemory(3), decode=options).tolist() == [[whole.height, whole.width]] * 3
+    assert sources.sizes(InMemory(data), decode=options).tolist() == [[whole.height, whole.width]]
+
+
+MODES = {"PNG": ["1", "L", "P", "RGB", "RGBA", "LA"], "WEBP": ["RGB", "RGBA"]}
+
+
+@st.composite
+def small_images(draw):
+    """An upright PNG or WebP without EXIF, with text, profile or transparency."""
+    form = draw(st.sampled_from(list(MODES)))
+    mode, size = draw(st.sampled_from(MODES[form])), draw(st.tuples(st.integers(1, 300), st.integers(1, 300)))
+    options: dict[str, Any] = {"icc_profile": draw(st.sampled_from([None, b"profile" * 50]))}
+    if form == "WEBP":
+        options["lossless"] = draw(st.booleans())
+    else:
+        text = PngInfo()
+        for is_compressed, value in draw(st.lists(st.tuples(st.booleans(), st.text(max_size=50)), max_size=3)):
+            text.add_itxt("Comment", value, zip=is_compressed)
+        options |= {"pnginfo": text, "bits": draw(st.sampled_from([1, 2, 4, 8])) if mode == "P" else 8}
+    out = io.BytesIO()
+    Image.fromarray(photo(*size, 0)).convert(mode).save(out, form, **options)
+    return out.getvalue()
+
+
+@given(small_images())
+def test_pngs_and_webps_by_their_chunks(data):
+    image = read_header(data)
+    assert sources.sizes(InMemory(data)).tolist() == [[image.height, image.width]]
+
+
+@given(small_images(), st.data())
+def test_a_changed_png_or_webp_has_no_other_size(data, drawn):
+    """The whole file gives the same size, or an error for pixels that nobody read."""
+    changed = bytearray(data[: drawn.draw(st.integers(1, len(data)))])
+    for _ in range(drawn.draw(st.integers(0, 3))):
+        changed[drawn.draw(st.integers(0, min(len(changed), 80) - 1))] = drawn.draw(st.integers(0, 255))
+    native, whole = (sources.sizes(InMemory(bytes(changed), is_native)).tolist() for is_native in (True, False))
+    assert [[0, 0]] in (native, whole) or native == whole
+
+
+@pytest.mark.parametrize("form", ["PNG", "WEBP"])
+@pytest.mark.parametrize("kind", ["exif", "animated", "deep"])
+def test_unusual_pngs_and_webps_are_read_whole(form, kind):
+    out, exif = io.BytesIO(), Image.Exif()
+    image = Image.fromarray(photo(30, 40, 0))
+    if kind == "exif":
+        exif[0x0112] = 6
+        image.save(out, form, exif=exif)
+    elif kind == "animated":
+        image.save(out, form, save_all=True, append_images=[Image.fromarray(photo(30, 40, 1))])
+    elif form == "PNG":
+        Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40)).save(out, form)
+    else:
+        image.save(out, form)
+        out = io.BytesIO(out.getvalue()[:-30])  # ends too early
+    assert sources.sizes(InMemory(out.getvalue())).tolist() == [[0, 0]]
 
 
 def test_sizes_of_files_are_those_of_decoded_images(tmp_path, cache):
