@@ -1,4 +1,6 @@
-"""Parses and crops damaged JPEGs with a sanitized library; test_jpeg_sanitized.py runs it in a process.
+"""Parses and crops damaged JPEGs, and parses PNGs and WebPs, with a sanitized library.
+
+test_jpeg_sanitized.py runs it in a process.
 
 Each file is an allocation of exactly its size, so that reading one byte too many is out of bounds.
 """
@@ -64,6 +66,9 @@ def main(path: str, count: int) -> None:
         sound += sum(value > 0 for value in (ctypes.c_int32 * (5 * n)).from_address(out)[3::5])
         for address in (*held, out):
             LIBC.free(address)
+    others = [data for name, data in ORIGINALS.items() if name.startswith(("png", "webp"))]
+    others += [mutate(rng, rng.choice(others), rng.choice(others))[0] for _ in range(count)]
+    sized = sum(has_first_header(library, data) for data in files + others)
     i32, i64 = ctypes.c_int32, ctypes.c_int64
     library.cuaug_jpeg_index_new.argtypes, library.cuaug_jpeg_index_new.restype = [i32, i64, i64, i32], ctypes.c_void_p
     library.cuaug_jpeg_index_delete.argtypes = [ctypes.c_void_p]
@@ -74,7 +79,19 @@ def main(path: str, count: int) -> None:
         path.write_bytes(sound_index)
         forge(path, functools.partial(forged_record, rng, kind))
         crop_all(library, rng, files, path)
-    print(sound, "of", len(files), "files are sound,", crops, "crops were made")
+    print(sound, "of", len(files), "files are sound,", crops, "crops were made,", sized, "have a size")
+
+
+def has_first_header(library: ctypes.CDLL, data: bytes) -> bool:
+    """Whether the beginning of a file, which lies in memory, tells its size."""
+    held, out = exact(data), exact(bytes(20))
+    opened = (ctypes.c_int64 * 4)(-1, len(data), held, 0)
+    place = (ctypes.c_int64 * 4)(0, ctypes.addressof(opened), 0, len(data))
+    assert library.cuaug_first_headers(place, ctypes.c_int64(1), ctypes.c_int64(1 << 40), ctypes.c_void_p(out)) == 0
+    height = ctypes.c_int32.from_address(out).value
+    for address in (held, out):
+        LIBC.free(address)
+    return height > 0
 
 
 def crop_all(library: ctypes.CDLL, rng: random.Random, files: list[bytes], path: Path) -> int:
