@@ -146,7 +146,8 @@ def decode(
     whole = chain if regions is None else Compose([regions, chain])
     # The memory format of decoders, which takes a copy less.
     layout = Layout.HWC if transforms is None else Layout.CHW
-    stack |= chain.packing is not None
+    if chain.packing is not None:
+        stack, inputs.black_multiple_of = True, max(chain.packing.patch * chain.packing.merge, 1)
     on_error: OnError = "raise" if errors is None else "skip"
     config = call_config(inputs, whole, options, chosen, stack=stack, layout=layout, on_error=on_error)
     pipeline = shared_pipeline(chosen, threads, options).with_config(config)
@@ -222,12 +223,13 @@ class _Inputs:
             raise ArgumentError("paths_or_bytes is empty: give at least one image")
         self._inputs = [_to_path_or_bytes(value, position) for position, value in enumerate(inputs)]
         self._mode = mode
+        self.black_multiple_of = 1
 
     def __len__(self) -> int:
         return len(self._inputs) + 1
 
     def read(self, index: int) -> tuple[Any, None]:
-        return self._inputs[index] if index < len(self._inputs) else black_image(self._mode), None
+        return self._inputs[index] if index < len(self._inputs) else black_image(self._mode, self.black_multiple_of), None
 
 
 _DECODED = "; it looks like a decoded image, which transforms take as it is: Compose([...])(image)"

@@ -61,9 +61,10 @@ class BlackLast(Epoch):
         return np.full(len(positions), len(self) - 1)
 
 
-def black_image(mode: str) -> NDArray[np.uint8]:
+def black_image(mode: str, multiple_of: int = 1) -> NDArray[np.uint8]:
     """The black image, of a size that most crops fit in, for a call in this mode of `DecodeOptions`."""
-    return np.zeros((1024, 1024, {"L": 1, "RGBA": 4}.get(mode, 3)), dtype=np.uint8)
+    side = max(1024 // multiple_of, 1) * multiple_of
+    return np.zeros((side, side, {"L": 1, "RGBA": 4}.get(mode, 3)), dtype=np.uint8)
 
 
 class _NoSamples:

@@ -239,8 +239,9 @@ def test_damaged_images_are_left_out():
     patches, packing = cuaug.decode(files, [MULTIPLE, T.Patches(14)], errors=errors)
     assert [error.index for error in errors] == [1] and packing.grid_thw.tolist() == [[1, 6, 4], [1, 4, 8]]
     assert torch.equal(patches, cuaug.decode(files[::2], [MULTIPLE, T.Patches(14)])[0])
-    patches, packing = cuaug.decode(files[1:2], [MULTIPLE, T.Patches(14)], errors=errors)
-    assert patches.shape == (0, 588) and packing.cu_seqlens.tolist() == [0]
+    for chain in ([MULTIPLE, T.Patches(14)], [T.Patches(14, merge=2)]):
+        patches, packing = cuaug.decode(files[1:2], chain, errors=errors)
+        assert patches.shape == (0, 588) and packing.cu_seqlens.tolist() == [0]
 
 
 # --- counting patches before images are read --------------------------------------------------------------------------
