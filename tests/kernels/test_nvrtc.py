@@ -49,9 +49,8 @@ def usage(log: str) -> dict[str, Usage]:
     return found
 
 
-@pytest.mark.parametrize(
-    "arch", [pytest.param(arch, marks=pytest.mark.slow if arch == 90 else pytest.mark.long) for arch in ARCHITECTURES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize(("program", "registers", "stack"), [("augment", 128, 208), ("resample", 80, 0)])
 def test_compiles_without_spills(arch, program, registers, stack, record_property):
     """4 and 6 blocks of 128 threads fit on a multiprocessor. 192 bytes are registers of core/pixel_function.h."""

@@ -296,9 +296,8 @@ def test_values_of_a_pass_include_its_functions(monkeypatch):
     assert specializer.choose(0, 0, 1, 1, []) == (1, {one, two})
 
 
-@pytest.mark.parametrize(
-    "arch", [pytest.param(arch, marks=pytest.mark.slow if arch == 90 else pytest.mark.long) for arch in ARCHITECTURES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_random_programs_compile(arch):
     pytest.importorskip("cupy")
     chain = [T.RandomResizedCrop(24), *(operation for _, operation in operations_of(8, seed=arch)), NORMALIZE]

@@ -67,6 +67,7 @@ def unpacked(source: Path) -> Path:
     return source.parent / name
 
 
+@pytest.mark.long
 def test_the_source_distribution_is_complete_and_builds_a_wheel_for_every_python_3(source: Path):
     have = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     source = unpacked(source)

@@ -66,11 +66,13 @@ def test_any_number_of_workers_gives_the_same_bits(rows, workers, batch_size):
     )
 
 
+@pytest.mark.long
 def test_tasks_on_other_blocks_give_the_same_bits(rows):
     backwards = ray.data.from_items(rows.take_all()[::-1], override_num_blocks=3)
     check(images(backwards.map_batches(cuaug.ray.Augment(**SETTINGS), batch_size=9)))
 
 
+@pytest.mark.long
 def test_a_killed_worker_changes_nothing(rows, tmp_path):
     deadline = time.time() + 600
 
@@ -110,6 +112,7 @@ def processes(folder: Path) -> set[int]:
     return {int(path.name.partition("-")[0]) for path in folder.iterdir()}
 
 
+@pytest.mark.long
 def test_actors_have_as_many_threads_as_ray_gives_them_cpus(rows):
     class Count(cuaug.ray.Augment):
         def __call__(self, batch: Any) -> Any:

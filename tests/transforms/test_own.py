@@ -32,7 +32,7 @@ array: np.ndarray[Any, Any] = F.rotate(F.horizontal_flip(np.zeros((9, 9))), 30, 
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_examples_pass_mypy(tmp_path):
     """cuaug ships its types (py.typed)."""
     pytest.importorskip("mypy")

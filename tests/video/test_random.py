@@ -56,5 +56,5 @@ def test_random_videos(tmp_path):
 
 @pytest.mark.slow
 def test_many_random_videos(tmp_path):
-    """500 clips and more."""
-    assert sum(check(tmp_path, 100 + seed) for seed in range(130)) > 500
+    """200 clips and more."""
+    assert sum(check(tmp_path, 100 + seed) for seed in range(52)) > 200
