@@ -147,7 +147,8 @@ def decode(
     # The memory format of decoders, which takes a copy less.
     layout = Layout.HWC if transforms is None else Layout.CHW
     if chain.packing is not None:
-        stack, inputs.black_multiple_of = True, max(chain.packing.patch * chain.packing.merge, 1)
+        packing = chain.packing.format
+        stack, inputs.black_multiple_of = True, max(packing.patch * packing.merge, 1)
     on_error: OnError = "raise" if errors is None else "skip"
     config = call_config(inputs, whole, options, chosen, stack=stack, layout=layout, on_error=on_error)
     pipeline = shared_pipeline(chosen, threads, options).with_config(config)

@@ -83,7 +83,9 @@ class Tiles(PackingTransform):
                     f"grids must be pairs (rows, columns) of at most {_MAX_TILES} tiles, not {grids!r}"
                 )
             self._grids = np.array(self.grids, dtype=np.int64)
-        self.thumbnail = None if thumbnail is None else parameters.one_of("thumbnail", thumbnail, ("first", "last"))
+        if thumbnail is not None:
+            parameters.one_of("thumbnail", thumbnail, ("first", "last"))
+        self.thumbnail = thumbnail
         self.pad = parameters.flag("pad", pad)
         self.views = 1 if thumbnail is None else 2
         self.interpolation = interpolation
