@@ -230,7 +230,9 @@ class _Inputs:
         return len(self._inputs) + 1
 
     def read(self, index: int) -> tuple[Any, None]:
-        return self._inputs[index] if index < len(self._inputs) else black_image(self._mode, self.black_multiple_of), None
+        if index == len(self._inputs):
+            return black_image(self._mode, self.black_multiple_of), None
+        return self._inputs[index], None
 
 
 _DECODED = "; it looks like a decoded image, which transforms take as it is: Compose([...])(image)"

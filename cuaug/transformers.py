@@ -312,7 +312,7 @@ class _ResizeBy(Transform):
         self._filter, _ = parameters.resize_filter(resample)
 
     def make_params(self, rng: SampleRNG, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
-        height, width = _RULES[self.rule](np.float64(heights), np.float64(widths), *self.numbers)
+        height, width = _RULES[self.rule](heights.astype(np.float64), widths.astype(np.float64), *self.numbers)
         return {"height": height.astype(np.int64), "width": width.astype(np.int64)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
