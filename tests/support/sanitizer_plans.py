@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from cuaug.devices.cpu import CpuExecutor
-from cuaug.plan import Border, Filter, Layout, Plan, Type, operations
+from cuaug.plan import Border, Filter, Layout, PackingFormat, Plan, Type, operations
 from cuaug.plan.layout import ANTIALIASED_FILTERS, OP, POINT_OPERATIONS, WARP_FILTERS, OpCode
 from tests.support.pixel_programs import make_operation
 
@@ -88,6 +88,22 @@ def pillow_resizes(h: int, w: int):
             p.pad(4, 30, 0, 2, border=Border.REFLECT)
 
         yield f"pillow {filter.name} {version}", pillow
+
+
+def packings():
+    """Patches and tiles of whole images."""
+    for packing in (
+        PackingFormat(6, 2),
+        PackingFormat(3, order=Layout.HWC),
+        PackingFormat(12, is_tiles=True, padded=False),
+    ):
+
+        def packed(p, packing=packing):
+            p.resize(24, 36)
+            p.rot90(1)
+            p.packing = packing
+
+        yield f"packing {packing}", packed
 
 
 def warps(h: int, w: int):
@@ -294,7 +310,7 @@ def main(every: int, isas: list[str]) -> None:
             for h, w in SIZES
             for kind in (Type.UINT8, Type.FLOAT32)
         ),
-        *((h, w, Type.UINT8, pillow_resizes(h, w)) for h, w in SIZES),
+        *((h, w, Type.UINT8, [*pillow_resizes(h, w), *packings()]) for h, w in SIZES),
     ]
     for h, w, kind, writes in plans:
         source = image(h, w, kind)
