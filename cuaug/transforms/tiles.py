@@ -27,7 +27,8 @@ class Tiles(PackingTransform):
     The batch's images are (total, C, size, size): the tiles of all images, one image after the other, from left to
     right and from top to bottom. `Batch.packing` has the grids, and the bounds of each image with its thumbnail.
     `cuaug.decode` returns the pair (tiles, packing). A call on a tensor of images (N, C, H, W) gives
-    (N, T, C, size, size). Only transforms that leave the images' size alone may follow.
+    (N, T, C, size, size), on a PIL image a tuple of its tiles. Only transforms that leave the images' size alone may
+    follow.
 
         T.Compose([T.Tiles(448, max_tiles=12), T.Normalize(mean, std)], pillow=True)  # InternVL
         T.Compose([T.Tiles(336, grids=[(1, 2), (2, 1), (2, 2), (1, 3), (3, 1)], thumbnail="first"), ...])  # LLaVA-NeXT
