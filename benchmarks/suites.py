@@ -38,11 +38,6 @@ class Suite:
     ranks: tuple[int, ...] = ()
     rank_batch_size: int = 32
 
-    @property
-    def has_crops(self) -> bool:
-        """Whether the chain decodes parts of images, so that a JPEG index can help."""
-        return self.chain != "detection"
-
     def quick(self) -> Suite:
         """The same with few files, only to try the programs: about two minutes for all suites."""
         files, least = QUICK_FILES[self.pictures], self.batch_size // 4

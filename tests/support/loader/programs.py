@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[3]
-#: A program must end within these seconds by `clock` after the event; torch takes up to two of them.
+#: A program must end within these seconds by `clock` after the event. docs/promises.md says 5, which machines of a
+#: quarter of the usual speed do not keep: torch alone takes two there.
 SECONDS_TO_END = 20.0
 # A hanging program is killed after these seconds.
 _SECONDS_TO_GIVE_UP = 600.0
