@@ -63,10 +63,11 @@ lint: $(VENV)/installed-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
 	$(BIN)/zizmor --offline --quiet --persona auditor --min-severity low .github
 
-# A test process for each CPU, with one OpenMP thread: torch's threads would wait for each other in busy loops.
+# A test process for each CPU, with one OpenMP thread: torch's threads would wait for each other in busy loops. `make
+# test` has one more, as its tests wait for other programs a quarter of the time.
 ONE_THREAD := OMP_NUM_THREADS=1
 test: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n logical --dist worksteal -m "not long"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist worksteal -m "not long"
 
 test-long: $(VENV)/installed-test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n logical --dist worksteal -m long
