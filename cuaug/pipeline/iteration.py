@@ -28,8 +28,6 @@ __all__ = ["Failures", "OnError", "prefetch_in_order", "take_batches"]
 log = logging.getLogger("cuaug")
 
 OnError = Literal["raise", "skip", "replace"]
-# The next batch waits only if a training step takes so many times as long as a batch.
-_MANY = 4
 _ACTION = {"skip": "skipped", "replace": "replaced"}
 
 
@@ -102,8 +100,8 @@ class _Pace:
     """When the next batch begins: at once, or in the middle of the training step.
 
     Python's threads take turns at the interpreter. At the beginning of a step the training loop needs it most: it
-    launches the forward pass, and the GPU waits for the first kernels. If all batches in progress are ready and a step
-    takes much longer than a batch, the next batch can as well be made while the GPU works.
+    launches the forward pass, and the GPU waits for the first kernels. If all batches in progress are ready and a batch
+    takes less than half a step, the next one can as well be made in the second half, while the GPU works.
 
     Attributes:
         not_before: time by `time.monotonic_ns`; 0: at once.
@@ -117,7 +115,7 @@ class _Pace:
         now = time.monotonic_ns()
         step, self._last = now - self._last if self._last else 0, now
         is_idle = all(job.ready for job in under_way) and len(under_way) > 0
-        self.not_before = now + step // 2 if is_idle and step > _MANY * under_way[-1].latency else 0
+        self.not_before = now + step // 2 if is_idle and step > 2 * under_way[-1].latency else 0
 
 
 class _Settings(Protocol):

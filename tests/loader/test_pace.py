@@ -22,7 +22,7 @@ MS = 1_000_000
     ready=st.lists(st.booleans(), max_size=3),
     latency=st.integers(1, 50),
 )
-def test_a_batch_waits_if_all_are_ready_and_a_step_takes_four_times_as_long(steps, ready, latency):
+def test_a_batch_waits_if_all_are_ready_and_a_step_takes_twice_as_long(steps, ready, latency):
     pace, now = _Pace(), 5 * MS
     jobs = [SimpleNamespace(ready=value, latency=latency * MS) for value in ready]
     with pytest.MonkeyPatch.context() as patch:
@@ -32,7 +32,7 @@ def test_a_batch_waits_if_all_are_ready_and_a_step_takes_four_times_as_long(step
         for step in steps:
             now += step * MS
             pace.next_step(jobs)
-            waits = bool(ready) and all(ready) and step > 4 * latency
+            waits = bool(ready) and all(ready) and step > 2 * latency
             assert pace.not_before == (now + step * MS // 2 if waits else 0)
 
 
