@@ -40,8 +40,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo test test-fast test-long test-torchvision test-pillow12 lint audit fuzz wheels test-wheel test-aarch64 test-clang bench \
-	try-tutorial notebooks docs check-docs clean
+.PHONY: all demo test test-fast test-long test-torchvision test-pillow12 lint audit fuzz wheels test-wheel \
+	test-aarch64 test-clang bench try-tutorial notebooks docs check-docs clean
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
