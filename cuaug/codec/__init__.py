@@ -54,7 +54,15 @@ from __future__ import annotations
 from cuaug.codec._nvimgcodec import DecoderPaths, gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec.cpu_decoder import CpuDecoder, DecodeResult, thread_decoder
-from cuaug.codec.device_jpegs import DeviceJpegs, JpegLaunch, Places, ResidentJpeg, memory_bound, resident_table
+from cuaug.codec.device_jpegs import (
+    DeviceJpegs,
+    JpegLaunch,
+    Places,
+    ResidentJpeg,
+    empty_launch,
+    memory_bound,
+    resident_table,
+)
 from cuaug.codec.formats.loss import pil_to_rgb8
 from cuaug.codec.image import (
     IMAGE,
@@ -101,6 +109,7 @@ __all__ = [
     "ResidentJpeg",
     "codec_version",
     "decode_mask",
+    "empty_launch",
     "file_format",
     "find_jpegs",
     "gpu_decodes",

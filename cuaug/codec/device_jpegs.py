@@ -16,7 +16,7 @@ from cuaug._runtime.native import address, library
 from cuaug.codec.image import IMAGE
 from cuaug.codec.jpeg_index import JpegIndex
 
-__all__ = ["DeviceJpegs", "JpegLaunch", "Places", "ResidentJpeg", "memory_bound", "resident_table"]
+__all__ = ["DeviceJpegs", "JpegLaunch", "Places", "ResidentJpeg", "empty_launch", "memory_bound", "resident_table"]
 
 
 class JpegLaunch(NamedTuple):
@@ -50,6 +50,23 @@ class JpegLaunch(NamedTuple):
     lookup_bytes: int
     scan_bytes: int
     segment_bytes: int
+
+    @classmethod
+    def of(cls, values: NDArray[np.int64]) -> JpegLaunch:
+        """The struct that native code has written to `empty_launch()`.
+
+        Raises:
+            MemoryError: it has not, for lack of memory.
+        """
+        launch = cls(*values.tolist())
+        if not launch.upload_bytes:
+            raise MemoryError("there is no memory to prepare a batch of JPEGs")
+        return launch
+
+
+def empty_launch() -> NDArray[np.int64]:
+    """Memory for a `JpegLaunch`."""
+    return np.zeros(len(JpegLaunch._fields), dtype=np.int64)
 
 
 def memory_bound(rows: NDArray[Any]) -> int:
@@ -106,7 +123,7 @@ class Places(NamedTuple):
 
 
 class DeviceJpegs:
-    """Collects the segments of N images. Native work adds them (`JpegStaging`); then one thread prepares and finishes.
+    """Collects the segments of N images: native work adds them and prepares the batch (`JpegStaging`), then `finish`.
 
     Args:
         memory: (n,) uint8, from a multiple of 16 bytes on: `memory_bound` of them.
@@ -186,14 +203,13 @@ class DeviceJpegs:
         return None if offset < 0 else offset
 
     def prepare(self) -> JpegLaunch:
-        """Sizes the batch, after all images were added."""
-        launch = np.zeros(len(JpegLaunch._fields), dtype=np.int64)
-        if library.cuaug_device_batch_prepare(self.handle, address(launch)):
-            raise MemoryError("there is no memory to prepare a batch of JPEGs")
-        return JpegLaunch(*launch.tolist())
+        """Sizes the batch after all images were added, and writes its tables; as `JpegStaging` at its end."""
+        launch = empty_launch()
+        library.cuaug_device_batch_prepare(self.handle, address(launch))
+        return JpegLaunch.of(launch)
 
     def finish(self, upload: int, samples: int, targets: int, lookups: int, scans: int = 0) -> NDArray[np.uint64]:
-        """Writes the tables of the prepared batch for the device.
+        """Writes the addresses into the tables of the prepared batch.
 
         Args:
             upload: the address that the memory is copied to.

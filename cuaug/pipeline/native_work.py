@@ -26,6 +26,8 @@ from cuaug.codec import (
     DecoderPaths,
     DeviceJpegs,
     JpegIndex,
+    JpegLaunch,
+    empty_launch,
     jpeg_headers,
     load_codec,
     split_lines,
@@ -270,7 +272,7 @@ class SampleRuns:
 
 
 class JpegStaging:
-    """Adds n JPEGs to those that our kernels decode.
+    """Adds n JPEGs to those that our kernels decode, and prepares these.
 
     Args:
         rows: (n,) `IMAGE`; keep the files meanwhile.
@@ -294,15 +296,19 @@ class JpegStaging:
     ) -> None:
         self.times = times
         self.is_added = np.zeros(len(rows), dtype=np.bool_)
-        self._kept = jpegs, rows, files, numbers, index
+        self._kept, self._launch = (jpegs, rows, files, numbers, index), empty_launch()
         self._table = _StagingWork(
             times.common, jpegs.handle, address(files), address(rows), address(numbers),
-            None if index is None else index.handle, address(self.is_added),
+            None if index is None else index.handle, address(self.is_added), address(self._launch),
         )  # fmt: skip
 
     @property
     def work(self) -> NativeWork:
         return NativeWork(_STAGE, self._table, len(self.is_added), self)
+
+    def launch(self) -> JpegLaunch:
+        """The prepared batch, once the work has ended."""
+        return JpegLaunch.of(self._launch)
 
 
 def _release(memory: int, chunk: int) -> NDArray[np.uint8]:

@@ -219,6 +219,7 @@ struct StagingWork {
     const int64_t* numbers;         // [n] places in the batch
     JpegIndex* index;               // or null
     uint8_t* is_added;              // [n] out: 0 for those that another decoder has to decode
+    JpegLaunch* launch;             // out: the prepared batch; zeros without memory
 };
 
 // Adds a file that was not read. False if it has changed meanwhile.
@@ -254,6 +255,12 @@ void staging_item(void* table, int64_t i, Worker& worker) {
     work.common.times[i] = {worker.number, start, is_known ? end : start, end};
 }
 
+void prepare_batch(void* table) {
+    const StagingWork& work = *static_cast<const StagingWork*>(table);
+    if (work.common.is_cancelled()) return;
+    cuaug_device_batch_prepare(work.batch, work.launch);
+}
+
 Worker::~Worker() {
     for (void* const decoder : decoders)
         if (decoder) cuaug_decoder_delete(decoder);
@@ -262,6 +269,7 @@ Worker::~Worker() {
 std::atomic<bool> parks_threads{false};
 
 constexpr DoItem ITEMS[] = {nullptr, read_item, run_item, staging_item};
+constexpr DoEnd ENDS[] = {nullptr, nullptr, nullptr, prepare_batch};
 
 }  // namespace
 
@@ -279,7 +287,7 @@ EXPORT void cuaug_pool_delete(void* pool) {
 EXPORT int32_t cuaug_pool_add(void* pool, int64_t priority, int64_t token, int32_t kind, void* table, int64_t count,
                               int64_t not_before) {
     try {
-        static_cast<Pool*>(pool)->add(priority, token, ITEMS[kind], table, count, not_before);
+        static_cast<Pool*>(pool)->add(priority, token, ITEMS[kind], ENDS[kind], table, count, not_before);
     } catch (const std::bad_alloc&) {
         return 0;
     }

@@ -41,11 +41,13 @@ struct Worker {
 };
 
 using DoItem = void (*)(void* table, int64_t i, Worker& worker);
+using DoEnd = void (*)(void* table);
 
 struct Work {
     int64_t priority, order;
     int64_t token;  // what `next` returns when the work is done
     DoItem item;    // null for a task of Python's, which is done by returning its token
+    DoEnd end;      // after the last item, or null
     void* table;
     int64_t count, begun = 0;
     std::atomic<int64_t> open;  // items that have not ended
@@ -72,8 +74,8 @@ class Pool {
     ~Pool() { stop(); }
 
     // not_before: a time of CLOCK_MONOTONIC, in nanoseconds.
-    void add(int64_t priority, int64_t token, DoItem item, void* table, int64_t count, int64_t not_before) {
-        std::unique_ptr<Work> work(new Work{priority, 0, token, item, table, count, 0, {count}});
+    void add(int64_t priority, int64_t token, DoItem item, DoEnd end, void* table, int64_t count, int64_t not_before) {
+        std::unique_ptr<Work> work(new Work{priority, 0, token, item, end, table, count, 0, {count}});
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             if (stopping_) return;
@@ -107,8 +109,10 @@ class Pool {
             if (work->item) {
                 lock.unlock();
                 work->item(work->table, i, worker);
+                const bool is_last = finish(work, 1);
+                if (is_last && work->end) work->end(work->table);
                 worker.activity.batch.store(-1, std::memory_order_relaxed);
-                if (finish(work, 1)) return finished_token(work);
+                if (is_last) return finished_token(work);
                 lock.lock();
             } else {
                 return finished_token(work);

@@ -1,5 +1,5 @@
 // Computes: what a GPU decodes of a batch's JPEGs, in one block of memory. C interface of cuaug/codec/device_jpegs.py.
-//           Many threads add images; then one thread prepares and finishes the batch.
+//           Many threads add images; then one prepares the batch, and one finishes it.
 // Threads:  `add` may run for different images at once; its memory is reserved by an atomic counter.
 // Reference: jpeg/device_jpeg.h.
 // Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
@@ -45,7 +45,8 @@ class DeviceBatch {
     // Returns the offset of `bytes` bytes in the batch's memory, for an image that another decoder decodes. -1 if they do
     // not fit, or the image's share is taken: it has changed after its data were to be copied.
     int64_t reserve_whole(int64_t number, int64_t bytes) {
-        return jpegs[size_t(number)].has_memory ? -1 : reserve(bytes);
+        const DeviceJpeg* const jpeg = jpegs[size_t(number)].get();
+        return jpeg && jpeg->has_memory ? -1 : reserve(bytes);
     }
 
     // Adds image `number`. False if the kernels do not decode it.
@@ -54,7 +55,7 @@ class DeviceBatch {
         static thread_local HuffmanTables tables;
         static thread_local SegmentList list;
         const auto* const data = reinterpret_cast<const unsigned char*>(request.data);
-        DeviceJpeg& jpeg = jpegs[size_t(number)];
+        DeviceJpeg& jpeg = begin(number);
         if (file) jpeg.file = *file;
         Rectangle mcus;
         if (!describe(request, data, request.size, tables, jpeg, mcus)) return false;
@@ -83,7 +84,7 @@ class DeviceBatch {
         static thread_local SegmentList list;
         static thread_local EntryPoints entries;
         static thread_local std::vector<unsigned char> header;
-        DeviceJpeg& jpeg = jpegs[size_t(number)];
+        DeviceJpeg& jpeg = begin(number);
         Rectangle mcus;
         header.resize(size_t(known.header_bytes));
         if (!file.read(header.data(), known.header_bytes) ||
@@ -98,7 +99,7 @@ class DeviceBatch {
 
     // Adds image `number` that is in device memory.
     void add_resident(int64_t number, const ResidentJpeg& resident, const EncodedRegion& request) {
-        DeviceJpeg& jpeg = jpegs[size_t(number)];
+        DeviceJpeg& jpeg = begin(number);
         const Frame& frame = resident.frame;
         jpeg.image = resident.image, jpeg.definitions = resident.definitions, jpeg.frame = frame;
         jpeg.image.target = 0;
@@ -113,7 +114,7 @@ class DeviceBatch {
     // device memory. places [5]: offset and bytes of the data in the upload; offset and bytes of the segments; whether
     // these are in the memory for scans.
     void make_resident(int64_t number, ResidentJpeg& resident, int64_t* places) const {
-        const DeviceJpeg& jpeg = jpegs[size_t(number)];
+        const DeviceJpeg& jpeg = *jpegs[size_t(number)];
         resident = {jpeg.image, jpeg.definitions, jpeg.frame};
         places[0] = jpeg.data_at, places[1] = jpeg.image.data_size + DATA_PADDING;
         places[2] = jpeg.segments_at, places[3] = segment_count(resident) * int64_t(sizeof(JpegSegment));
@@ -130,11 +131,12 @@ class DeviceBatch {
         }
     }
 
-    // Sizes the batch after all images were added.
+    // Sizes the batch after all images were added, and writes its tables but for addresses.
     JpegLaunch prepare() {
         JpegLaunch launch = {};
-        for (DeviceJpeg& jpeg : jpegs) {
-            if (!jpeg.is_added) continue;
+        for (const auto& added : jpegs) {
+            if (!added || !added->is_added) continue;
+            DeviceJpeg& jpeg = *added;
             ++launch.images;
             launch.blocks += jpeg.blocks(), launch.tiles += jpeg.tiles();
             jpeg.samples_at = launch.sample_bytes;
@@ -160,33 +162,32 @@ class DeviceBatch {
         if (*std::min_element(offsets, offsets + 6) < 0) throw std::bad_alloc();
         memset(memory + launch.statuses_at, 0, 4 * jpegs.size());
         launch.upload_bytes = used;
-        return prepared = launch;
+        prepared = launch;
+        write_tables();
+        return launch;
     }
 
-    // Writes the tables of the prepared batch. targets [images]: receives each image's address; 0: it was not added.
+    // Writes the addresses into the prepared tables. targets [images]: receives each image's; 0: it was not added.
     void finish(const DeviceAddresses& addresses, uint64_t* targets) const {
         auto* image = reinterpret_cast<JpegImage*>(memory + prepared.images_at);
-        auto* block = reinterpret_cast<JpegWork*>(memory + prepared.blocks_at);
-        auto* tile = reinterpret_cast<JpegTile*>(memory + prepared.tiles_at);
         auto* scan = reinterpret_cast<JpegScan*>(memory + prepared.scans_at);
-        int number = 0;
         for (size_t i = 0; i < jpegs.size(); ++i) {
-            const DeviceJpeg& jpeg = jpegs[i];
-            targets[i] = jpeg.is_added ? addresses.targets + uint64_t(jpeg.target_at) : 0;
-            if (!jpeg.is_added) continue;
-            *image = jpeg.image;
+            targets[i] = 0;
+            if (!jpegs[i] || !jpegs[i]->is_added) continue;
+            const DeviceJpeg& jpeg = *jpegs[i];
+            targets[i] = addresses.targets + uint64_t(jpeg.target_at);
+            image->data = jpeg.image.data, image->segments = jpeg.image.segments;
             if (!jpeg.is_resident) {
                 image->data = addresses.upload + uint64_t(jpeg.data_at);
                 image->segments = addresses.upload + uint64_t(jpeg.segments_at);
             }
             image->lookups = addresses.lookups + uint64_t(jpeg.set) * sizeof(HuffmanLookups);
-            image->target += targets[i];
+            image->target = targets[i] + jpeg.image.target;
             image->status = addresses.upload + uint64_t(prepared.statuses_at) + 4 * i;
             uint64_t samples = addresses.samples + uint64_t(jpeg.samples_at);
             for (int c = 0; c < image->components; ++c)
                 image->component[c].samples = samples, samples += uint64_t(jpeg.sample_bytes(c));
             if (jpeg.is_scanned) {
-                *scan = jpeg.scan;
                 scan->data = image->data, scan->lookups = image->lookups, scan->status = image->status;
                 scan->segments = addresses.scans + uint64_t(jpeg.segments_at);
                 scan->cells_at = addresses.scans + uint64_t(prepared.segment_bytes + jpeg.cells_at);
@@ -194,14 +195,8 @@ class DeviceBatch {
                 ++scan;
             }
             image->segments += uint64_t(jpeg.first_segment) * sizeof(JpegSegment);
-            for (int64_t first = 0; first < jpeg.lanes; first += DECODE_THREADS)
-                *block++ = {number, int(first), int(std::min<int64_t>(DECODE_THREADS, jpeg.lanes - first)), 0};
-            for (int y = image->top; y < image->bottom; y += TILE_HEIGHT)
-                for (int x = jpeg.tiles_left(); x < image->right; x += TILE_WIDTH) *tile++ = {number, y, x, 0};
-            ++image, ++number;
+            ++image;
         }
-        auto* definitions = reinterpret_cast<HuffmanDefinitions*>(memory + prepared.definitions_at);
-        for (const HuffmanDefinitions* set : sets) *definitions++ = *set;
     }
 
     // Adds the entry points that the GPU has found to the index. Of an image that the kernels do not decode, the CPU
@@ -209,8 +204,8 @@ class DeviceBatch {
     void keep(const uint8_t* segments, const int32_t* statuses, JpegIndex& index) const {
         static thread_local EntryPoints points;
         for (size_t i = 0; i < jpegs.size(); ++i) {
-            const DeviceJpeg& jpeg = jpegs[i];
-            if (!jpeg.is_added || !jpeg.is_scanned) continue;
+            if (!jpegs[i] || !jpegs[i]->is_added || !jpegs[i]->is_scanned) continue;
+            const DeviceJpeg& jpeg = *jpegs[i];
             const bool is_added = index.add(jpeg.key, jpeg.frame, jpeg.scan.distance, points, [&](EntryPoints& its) {
                 if (statuses[i] != JPEG_FINE)
                     return build_points(jpeg.frame, jpeg.definitions, memory + jpeg.data_at, jpeg.image.data_size, its);
@@ -222,6 +217,32 @@ class DeviceBatch {
     }
 
   private:
+    DeviceJpeg& begin(int64_t number) {
+        jpegs[size_t(number)] = std::make_unique<DeviceJpeg>();
+        return *jpegs[size_t(number)];
+    }
+
+    void write_tables() const {
+        auto* image = reinterpret_cast<JpegImage*>(memory + prepared.images_at);
+        auto* block = reinterpret_cast<JpegWork*>(memory + prepared.blocks_at);
+        auto* tile = reinterpret_cast<JpegTile*>(memory + prepared.tiles_at);
+        auto* scan = reinterpret_cast<JpegScan*>(memory + prepared.scans_at);
+        int number = 0;
+        for (const auto& added : jpegs) {
+            if (!added || !added->is_added) continue;
+            const DeviceJpeg& jpeg = *added;
+            *image = jpeg.image;
+            if (jpeg.is_scanned) *scan++ = jpeg.scan;
+            for (int64_t first = 0; first < jpeg.lanes; first += DECODE_THREADS)
+                *block++ = {number, int(first), int(std::min<int64_t>(DECODE_THREADS, jpeg.lanes - first)), 0};
+            for (int y = image->top; y < image->bottom; y += TILE_HEIGHT)
+                for (int x = jpeg.tiles_left(); x < image->right; x += TILE_WIDTH) *tile++ = {number, y, x, 0};
+            ++image, ++number;
+        }
+        auto* definitions = reinterpret_cast<HuffmanDefinitions*>(memory + prepared.definitions_at);
+        for (const HuffmanDefinitions* set : sets) *definitions++ = *set;
+    }
+
     // Returns the offset of `bytes` bytes in the batch's memory; -1 if they do not fit.
     int64_t reserve(int64_t bytes) {
         const int64_t at = used.fetch_add(round_to_16(bytes), std::memory_order_relaxed);
@@ -321,7 +342,7 @@ class DeviceBatch {
         return numbers.back();
     }
 
-    std::vector<DeviceJpeg> jpegs;
+    std::vector<std::unique_ptr<DeviceJpeg>> jpegs;  // null until it is added; made by the thread that adds it
     uint8_t* const memory;
     const int64_t capacity;
     const Options options;
@@ -398,13 +419,11 @@ EXPORT int64_t cuaug_device_batch_reserve(void* batch, int64_t number, int64_t b
     return static_cast<DeviceBatch*>(batch)->reserve_whole(number, bytes);
 }
 
-// launch: receives a `JpegLaunch`. Returns 0; 1 without memory, or if the batch's is too small.
-EXPORT int32_t cuaug_device_batch_prepare(void* batch, void* launch) {
+// launch: receives a `JpegLaunch`, unless there is no memory, or the batch's is too small.
+EXPORT void cuaug_device_batch_prepare(void* batch, void* launch) {
     try {
         *static_cast<JpegLaunch*>(launch) = static_cast<DeviceBatch*>(batch)->prepare();
-        return 0;
     } catch (const std::bad_alloc&) {
-        return 1;
     }
 }
 

@@ -37,7 +37,7 @@ def declare(path: str) -> Any:
         ("device_batch_new", pointer, [pointer, i64, i64, i32, i32, i32]),
         ("device_batch_delete", None, [pointer]),
         ("device_batch_add", None, [pointer, pointer, pointer, i64, pointer, pointer]),
-        ("device_batch_prepare", i32, [pointer, pointer]),
+        ("device_batch_prepare", None, [pointer, pointer]),
         ("device_batch_finish", None, [pointer] * 3),
         ("device_batch_keep", None, [pointer] * 4),
         ("build_lookups", None, [pointer, i64, pointer]),
@@ -84,7 +84,8 @@ def decode(library: Any, rng: random.Random, files: list[bytes], index: int) -> 
     added = (ctypes.c_uint8 * count)()
     library.cuaug_device_batch_add(batch, (ctypes.c_int64 * count)(*range(count)), table, count, index, added)
     launch, found = (ctypes.c_int64 * len(_FIELDS))(), Counter(refused=count - sum(added))
-    if library.cuaug_device_batch_prepare(batch, launch):
+    library.cuaug_device_batch_prepare(batch, launch)
+    if not any(launch):
         found["batches too large"] += 1
     else:
         found["damaged"] += run_launch(library, batch, dict(zip(_FIELDS, launch, strict=True)), memory, count, index)

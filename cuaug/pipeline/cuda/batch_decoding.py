@@ -75,7 +75,7 @@ class BatchDecoding:
         staged = self._staged
         if not staged.for_kernels.any():
             return
-        launch = staged.jpegs.prepare()
+        launch = staged.launch
         memory = self._memory = self._arena.jpeg_memory(launch)
         upload, _, pixels, lookups, _ = memory.addresses
         targets = staged.jpegs.finish(*memory.addresses)

@@ -93,6 +93,7 @@ class StagedBatch:
         is_kept: (N,) whether it is decoded for the decoded cache.
         for_kernels: (N,) whether our kernels decode it.
         jpegs: the JPEGs for our kernels, and where in `jpeg_memory` (n,) uint8 they lie; set if there are any JPEGs.
+        launch: of these, once all are added.
         pool: where the memory comes from.
     """
 
@@ -153,6 +154,8 @@ class StagedBatch:
             self.for_kernels[resident_rows] = True
             self.jpegs.add_residents(np.array(resident_rows, dtype=np.int64), resident_jpegs, residents)
             self._set_parts(resident_rows, residents)
+            if not len(self._jpeg_numbers):
+                self.launch = self.jpegs.prepare()
 
     def _keep(self, i: int, pending: PendingCacheEntry) -> None:
         """Has the whole image decoded, for the cache."""
@@ -188,6 +191,7 @@ class StagedBatch:
 
     def finish_kernel_staging(self, staging: JpegStaging) -> int:
         """Takes the JPEGs that were added from `rows`. Returns the number of those of which a part is decoded."""
+        self.launch = staging.launch()
         added, table = self._jpeg_numbers[staging.is_added], self._jpeg_table[staging.is_added]
         self.for_kernels[added] = True
         if len(added) < len(self.rows):
