@@ -61,7 +61,6 @@ from cuaug.codec.device_jpegs import (
     ResidentJpeg,
     empty_launch,
     memory_bound,
-    resident_table,
 )
 from cuaug.codec.formats.loss import pil_to_rgb8
 from cuaug.codec.image import (
@@ -125,7 +124,6 @@ __all__ = [
     "read_jpeg_headers",
     "read_multichannel",
     "read_other_header",
-    "resident_table",
     "split_lines",
     "thread_decoder",
 ]

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
-from cuaug.codec.image import IMAGE
 from cuaug.codec.jpeg_index import JpegIndex
 
-__all__ = ["DeviceJpegs", "JpegLaunch", "Places", "ResidentJpeg", "empty_launch", "memory_bound", "resident_table"]
+__all__ = ["DeviceJpegs", "JpegLaunch", "Places", "ResidentJpeg", "empty_launch", "memory_bound"]
 
 
 class JpegLaunch(NamedTuple):
@@ -31,6 +30,7 @@ class JpegLaunch(NamedTuple):
         sample_bytes, target_bytes, lookup_bytes, scan_bytes: device memory for samples, pixels, Huffman look-up
             tables, and segments that the GPU finds.
         segment_bytes: the part of the last, from its begin on, that `DeviceJpegs.keep` takes.
+        parts: images of which not all is decoded, without residents.
     """
 
     images: int
@@ -50,6 +50,7 @@ class JpegLaunch(NamedTuple):
     lookup_bytes: int
     scan_bytes: int
     segment_bytes: int
+    parts: int
 
     @classmethod
     def of(cls, values: NDArray[np.int64]) -> JpegLaunch:
@@ -70,7 +71,7 @@ def empty_launch() -> NDArray[np.int64]:
 
 
 def memory_bound(rows: NDArray[Any]) -> int:
-    """Bytes of a batch's memory that suffice for JPEGs.
+    """Bytes of a batch's memory that suffice for the JPEGs among its images.
 
     Args:
         rows: (n,) `IMAGE`.
@@ -94,22 +95,6 @@ class ResidentJpeg:
     def __init__(self, height: int, width: int, orientation: int, description: NDArray[np.uint8], memory: Any) -> None:
         self.height, self.width, self.orientation = height, width, orientation
         self.description, self.address, self.memory = description, address(description), memory
-
-
-def resident_table(
-    residents: Sequence[ResidentJpeg], sizes: NDArray[np.int64], regions: NDArray[np.int64]
-) -> NDArray[Any]:
-    """(n,) `IMAGE`, without a file.
-
-    Args:
-        sizes: (2, n) their heights and widths.
-        regions: (n, 4).
-    """
-    table = np.zeros(len(residents), dtype=IMAGE)
-    table["height"], table["width"] = sizes
-    table["orientation"], table["is_jpeg"] = [resident.orientation for resident in residents], True
-    table["y0"], table["x0"], table["y1"], table["x1"] = regions.T
-    return table
 
 
 class Places(NamedTuple):

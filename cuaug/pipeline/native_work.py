@@ -73,19 +73,20 @@ class Times:
         self._samples = np.ascontiguousarray(samples)
         self._cancelled = cancelled
         self._table = np.zeros((len(samples), 4), dtype=np.int64)
+        self._totals = np.zeros(2, dtype=np.int64)
 
     @property
     def common(self) -> Any:
         """The `BatchWork` for the native work; this object keeps its memory."""
-        return _BatchWork(self._batch, address(self._cancelled), address(self._samples), address(self._table))
+        arrays = self._cancelled, self._samples, self._table, self._totals
+        return _BatchWork(self._batch, *map(address, arrays))
 
     def record(self, recorder: Recorder, thread_name: str) -> None:
         """Adds the times to the totals, and to a profile."""
-        table = self._table
-        recorder.add(dict(zip(self._stages, (table[:, 2:] - table[:, 1:3]).sum(axis=0).tolist(), strict=True)))
+        recorder.add(dict(zip(self._stages, self._totals.tolist(), strict=True)))
         if (listener := recorder.listener) is None:
             return
-        for sample, (thread, begin, middle, end) in zip(self._samples.tolist(), table.tolist(), strict=True):
+        for sample, (thread, begin, middle, end) in zip(self._samples.tolist(), self._table.tolist(), strict=True):
             if end:  # else it was cancelled
                 lane = f"{thread_name}-{thread}"
                 if middle > begin:  # else the sample skipped the stage
@@ -275,14 +276,14 @@ class JpegStaging:
     """Adds n JPEGs to those that our kernels decode, and prepares these.
 
     Args:
-        rows: (n,) `IMAGE`; keep the files meanwhile.
-        files: (n,) address of the `FileRow` of each; 0: without one.
-        numbers: (n,) their places in the batch.
+        rows: (N,) `IMAGE` of the batch; keep the files meanwhile.
+        files: (N,) address of the `FileRow` of each; 0: without one.
+        numbers: (n,) the rows to add.
+        is_added: (N,) becomes True for those that the kernels decode; the others another decoder has to.
         index: entry points of JPEGs without restart markers.
 
     Attributes:
         times: when each was added.
-        is_added: (n,) once the work has ended: whether the kernels decode it; if not, another decoder has to.
     """
 
     def __init__(
@@ -291,20 +292,20 @@ class JpegStaging:
         rows: NDArray[Any],
         files: NDArray[np.int64],
         numbers: NDArray[np.int64],
+        is_added: NDArray[np.bool_],
         times: Times,
         index: JpegIndex | None,
     ) -> None:
-        self.times = times
-        self.is_added = np.zeros(len(rows), dtype=np.bool_)
-        self._kept, self._launch = (jpegs, rows, files, numbers, index), empty_launch()
+        self.times, self._numbers = times, numbers
+        self._kept, self._launch = (jpegs, rows, files, is_added, index), empty_launch()
         self._table = _StagingWork(
             times.common, jpegs.handle, address(files), address(rows), address(numbers),
-            None if index is None else index.handle, address(self.is_added), address(self._launch),
+            None if index is None else index.handle, address(is_added), address(self._launch),
         )  # fmt: skip
 
     @property
     def work(self) -> NativeWork:
-        return NativeWork(_STAGE, self._table, len(self.is_added), self)
+        return NativeWork(_STAGE, self._table, len(self._numbers), self)
 
     def launch(self) -> JpegLaunch:
         """The prepared batch, once the work has ended."""

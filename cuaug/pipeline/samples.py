@@ -315,8 +315,11 @@ class Samples:
     def set_trace(self, planned: Planned, positions: NDArray[np.int64]) -> None:
         """Stores the trace of a plan of the samples at these positions, in this order."""
         plan_trace = _PlanTrace(planned.trace, len(positions), planned.counts)
-        for k in positions.tolist():
-            self._traces[k] = plan_trace
+        if len(positions) == len(self._traces):
+            self._traces = [plan_trace] * len(positions)
+        else:
+            for k in positions.tolist():
+                self._traces[k] = plan_trace
         self._trace_rows[positions] = np.arange(len(positions))
 
     def replace(self, positions: NDArray[np.int64], others: Samples) -> None:

@@ -36,9 +36,16 @@ struct BatchWork {
     const int64_t* cancelled;  // not zero: samples that have not begun are left out
     const int64_t* samples;    // [n] numbers in the source
     Times* times;              // [n]
+    int64_t* totals;           // [2]: nanoseconds of all samples at either stage
 
     bool is_cancelled() const { return __atomic_load_n(cancelled, __ATOMIC_RELAXED) != 0; }
 };
+
+void set_times(const BatchWork& work, int64_t i, const Times& its) {
+    work.times[i] = its;
+    __atomic_fetch_add(&work.totals[0], its.middle - its.begin, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&work.totals[1], its.end - its.middle, __ATOMIC_RELAXED);
+}
 
 void begin(Worker& worker, const BatchWork& work, int64_t i, Stage stage, int64_t time) {
     constexpr auto relaxed = std::memory_order_relaxed;
@@ -116,7 +123,7 @@ void read_item(void* table, int64_t i, Worker& worker) {
     begin(worker, work.common, i, PARSE, middle);
     if (row.data) row.origin.header = read_jpeg_header(row.data, row.size, work.max_scans, work.max_work);
     // Python parses other files, and counts the time.
-    work.common.times[i] = {worker.number, start, middle, row.origin.header.orientation > 0 ? now() : middle};
+    set_times(work.common, i, {worker.number, start, middle, row.origin.header.orientation > 0 ? now() : middle});
 }
 
 // --- decoding and augmenting ----------------------------------------------------------------------------------------
@@ -206,7 +213,7 @@ void run_item(void* table, int64_t i, Worker& worker) {
         row.lacks_memory |=
             run_on(int(work.isa), plan.rows + k * plan.row_bytes, plan.samples, int(plan.passes), plan.ops, plan.tables,
                    nullptr, image, reinterpret_cast<void*>(plan.targets[k]), 0, 0, work.max_floats) != 0;
-    work.common.times[i] = {worker.number, start, middle, now()};
+    set_times(work.common, i, {worker.number, start, middle, now()});
 }
 
 // --- for a GPU ------------------------------------------------------------------------------------------------------
@@ -214,17 +221,17 @@ void run_item(void* table, int64_t i, Worker& worker) {
 struct StagingWork {
     BatchWork common;
     DeviceBatch* batch;
-    const FileRow* const* files;    // [n] of images that `ReadWork` read or knows; null for others
-    const EncodedRegion* requests;  // [n]
-    const int64_t* numbers;         // [n] places in the batch
+    const FileRow* const* files;    // [N] of images that `ReadWork` read or knows; null for others
+    const EncodedRegion* requests;  // [N]
+    const int64_t* numbers;         // [n] places in the batch of N
     JpegIndex* index;               // or null
-    uint8_t* is_added;              // [n] out: 0 for those that another decoder has to decode
+    uint8_t* is_added;              // [N] out: 0 for those that another decoder has to decode
     JpegLaunch* launch;             // out: the prepared batch; zeros without memory
 };
 
 // Adds a file that was not read. False if it has changed meanwhile.
-bool add_known_file(const StagingWork& work, int64_t i) {
-    const FileRow& row = *work.files[i];
+bool add_known_file(const StagingWork& work, int64_t number) {
+    const FileRow& row = *work.files[number];
     const int file = row.path ? open(row.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : int(row.file->descriptor);
     if (file < 0) return false;
     FileStatus status;
@@ -235,7 +242,7 @@ bool add_known_file(const StagingWork& work, int64_t i) {
     };
     const bool is_added =
         work.index->recall(row.origin.identity, known) && DeviceBatch::try_add([&] {
-            return work.batch->add_known(work.numbers[i], work.requests[i], *work.index, known, part, is_same);
+            return work.batch->add_known(number, work.requests[number], *work.index, known, part, is_same);
         });
     if (row.path) close(file);
     return is_added;
@@ -244,15 +251,15 @@ bool add_known_file(const StagingWork& work, int64_t i) {
 void staging_item(void* table, int64_t i, Worker& worker) {
     const StagingWork& work = *static_cast<const StagingWork*>(table);
     if (work.common.is_cancelled()) return;
-    const int64_t start = now();
-    const FileRow* const file = work.files[i];
+    const int64_t start = now(), number = work.numbers[i];
+    const FileRow* const file = work.files[number];
     const bool is_known = file && file->is_known;
     begin(worker, work.common, i, is_known ? READ : PARSE, start);
-    work.is_added[i] = is_known ? add_known_file(work, i) : DeviceBatch::try_add([&] {
-        return work.batch->add(work.numbers[i], work.requests[i], work.index, file ? &file->origin : nullptr);
+    work.is_added[number] = is_known ? add_known_file(work, number) : DeviceBatch::try_add([&] {
+        return work.batch->add(number, work.requests[number], work.index, file ? &file->origin : nullptr);
     });
     const int64_t end = now();
-    work.common.times[i] = {worker.number, start, is_known ? end : start, end};
+    set_times(work.common, i, {worker.number, start, is_known ? end : start, end});
 }
 
 void prepare_batch(void* table) {

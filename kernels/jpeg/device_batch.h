@@ -17,6 +17,7 @@ struct JpegLaunch {
     int64_t images_at, blocks_at, tiles_at, definitions_at, scans_at, statuses_at;
     int64_t upload_bytes, sample_bytes, target_bytes, lookup_bytes, scan_bytes;
     int64_t segment_bytes;  // at the begin of the memory for scans: `keep` takes a copy
+    int64_t parts;          // images of which not all is decoded, without those in device memory
 };
 
 // Device addresses: the copy of the batch's memory, and what `prepare` sized.
@@ -144,6 +145,7 @@ class DeviceBatch {
             jpeg.target_at = launch.target_bytes;
             launch.target_bytes += round_to_16(jpeg.target_bytes());
             jpeg.set = find_set(jpeg.definitions);
+            launch.parts += !jpeg.is_resident && jpeg.target_bytes() != 3 * jpeg.frame.height * jpeg.frame.width;
             if (!jpeg.is_scanned) continue;
             ++launch.scans;
             jpeg.segments_at = launch.segment_bytes, launch.segment_bytes += segment_bytes(jpeg.scan);
@@ -356,12 +358,12 @@ class DeviceBatch {
 
 extern "C" {
 
-// Bytes of the batch's memory that suffice for `count` images. requests [count]: `EncodedRegion`.
+// Bytes of the batch's memory that suffice for the JPEGs among `count` images. requests [count]: `EncodedRegion`.
 EXPORT int64_t cuaug_device_batch_bound(const void* requests, int64_t count) {
     const auto* const request = static_cast<const EncodedRegion*>(requests);
     int64_t bytes = 0;
     for (int64_t i = 0; i < count; ++i)
-        bytes += DeviceBatch::bound(request[i].size, request[i].height, request[i].width);
+        if (request[i].is_jpeg) bytes += DeviceBatch::bound(request[i].size, request[i].height, request[i].width);
     return bytes;
 }
 

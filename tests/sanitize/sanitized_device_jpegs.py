@@ -23,7 +23,7 @@ from tests.support.jpeg_writer import every_kind
 MAX_PIXELS = 1 << 16
 _FIELDS = ["images", "blocks", "tiles", "sets", "scans", "images_at", "blocks_at", "tiles_at", "definitions_at"]
 _FIELDS += ["scans_at", "statuses_at", "upload_bytes", "sample_bytes", "target_bytes", "lookup_bytes", "scan_bytes"]
-_FIELDS += ["segment_bytes"]
+_FIELDS += ["segment_bytes", "parts"]
 
 
 def declare(path: str) -> Any:

@@ -82,7 +82,7 @@ class BatchDecoding:
         memory.upload.copy_(staged.jpeg_memory[: launch.upload_bytes], non_blocking=True)
         decode_jpegs(memory.upload.device, launch, upload, lookups)
         rows = staged.for_kernels
-        self.addresses[rows] = targets[rows]
+        np.copyto(self.addresses, targets, where=rows)
         self._found = self._arena.copy_back(memory, launch, len(rows))
         self.decoded_by["kernels"] += int(np.count_nonzero(rows & ~self.failed))
         for i in [i for i in self.entries if rows[i]]:
@@ -96,6 +96,8 @@ class BatchDecoding:
             self.addresses[staged.pixel_rows] = staged.pixel_starts + np.uint64(pixels.data_ptr())
             starts = zip(staged.pixel_rows.tolist(), staged.pixel_starts.tolist(), strict=True)
             self._memories |= {i: pixels[start:] for i, start in starts if i in self.entries}
+        if staged.for_kernels.all():
+            return
         rows, headers = self._encoded()
         if headers:
             self._decode_encoded(rows, headers, open_decoder())

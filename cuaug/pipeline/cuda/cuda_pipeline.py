@@ -132,15 +132,19 @@ class CudaPipeline(Pipeline):
                     yield Turn(self.workers, staging.work)
                     with self.recorder.at("plan", part.number) as clock:
                         staging.times.record(self.recorder, self.workers.name)
-                        clock.count("parts", staged.finish_kernel_staging(staging))
+                        staged.finish_kernel_staging(staging)
+                        clock.count("parts", staged.launch.parts)
 
-            def fill(rows: range) -> None:
+            rows = staged.rows_to_fill()
+
+            def fill(chosen: range) -> None:
                 with self.recorder.at("copy", batch=part.number) as clock:
                     self.workers.track(clock)
-                    staged.fill(rows, lambda i, error: part.add_error(int(positions[i]), error))
+                    chosen_rows = rows[chosen.start : chosen.stop]
+                    staged.fill(chosen_rows, lambda i, error: part.add_error(int(positions[i]), error))
 
-            if count := len(staged.rows):
-                yield Tasks(count, fill, samples_per_read(count, self.workers.threads))
+            if rows:
+                yield Tasks(len(rows), fill, samples_per_read(len(rows), self.workers.threads))
             yield Turn(self.producer_thread)
             return self.producer.produce(part, positions, staged, planned)
         finally:

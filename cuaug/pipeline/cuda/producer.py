@@ -113,8 +113,8 @@ class CudaProducer:
             arena.times.decoded()
 
             def augment() -> list[torch.Tensor]:
-                sources = decoding.addresses - staged.offsets
-                return self._augment(planned, arena, sources, staged.pitches, decoding.failed)
+                sources, pitches = staged.sources(decoding.addresses)
+                return self._augment(planned, arena, sources, pitches, decoding.failed)
 
             outputs = augment()
             if decoding.replace_damaged():  # rarely: so the GPU decodes while the CPU prepares the launches

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, data_address, library
 from cuaug.codec import (
-    IMAGE,
     DecodedImage,
     DeviceJpegs,
     EncodedJpeg,
@@ -27,7 +26,6 @@ from cuaug.codec import (
     ResidentJpeg,
     memory_bound,
     open_jpegs,
-    resident_table,
 )
 from cuaug.errors import DecodeError
 from cuaug.pipeline.image_table import ImageTable
@@ -84,10 +82,7 @@ class StagedBatch:
 
     Attributes:
         images: as given; the files of JPEGs for nvImageCodec become copies in pinned memory.
-        sizes: (N,) bytes of the decoded parts.
-        pitches: (N,) bytes from one row of a decoded part to the next.
-        offsets: (N,) bytes from the whole image's start to the decoded part's.
-        rows: the samples that `fill` puts into pinned memory, those that arrive decoded first.
+        parts: (N, 4) y0, x0, y1, x1 of each decoded part in the image that the plan takes.
         pixel_rows, pixel_starts: (P,) the samples that arrive decoded, and where in `pixels` they begin.
         pixels: pinned memory of these, (n,) uint8, to be uploaded.
         is_kept: (N,) whether it is decoded for the decoded cache.
@@ -108,14 +103,11 @@ class StagedBatch:
         decode_all: bool = False,
     ) -> None:
         self.images, self.pool, self._index = images, pool, index
-        heights, widths = planned.sources
-        self.pitches = 3 * widths
-        self.sizes = heights * self.pitches
-        self.offsets = np.zeros(len(widths), dtype=np.uint64)
-        self.for_kernels = np.zeros(len(images), dtype=np.bool_)
-        self.is_kept = np.zeros(len(images), dtype=np.bool_)
-        self._rows, self._files = images.rows, images.files
-        self._regions = regions = planned.regions()
+        count = len(images)
+        self.parts = np.zeros((count, 4), dtype=np.int64)
+        self.parts[:, 2:] = planned.sources.T
+        self.for_kernels, self.is_kept = np.zeros((2, count), dtype=np.bool_)
+        self._rows, self._files, self._regions = images.rows, images.files, planned.regions()
         pixel_rows: list[int] = []
         resident_rows: list[int] = []
         for i in sorted(images.objects):
@@ -126,36 +118,40 @@ class StagedBatch:
                 pixel_rows.append(i)
             elif isinstance(image, ResidentJpeg):
                 resident_rows.append(i)
+        for name, values in zip(("y0", "x0", "y1", "x1"), self._regions.T, strict=True):
+            self._rows[name] = values
+        pixel_bytes = self._place_pixels(pixel_rows)
         self._jpeg_numbers = np.flatnonzero(self._rows["is_jpeg"])
-        self.rows = pixel_rows + self._jpeg_numbers.tolist()
-        y0, x0, y1, x1 = regions[pixel_rows].T
-        sizes = -(-3 * (y1 - y0) * (x1 - x0) // _ALIGN) * _ALIGN
-        *starts, pixel_bytes = itertools.accumulate(sizes.tolist(), initial=0)
-        self._starts = dict(zip(pixel_rows, starts, strict=True))
-        self.pixel_rows = np.array(pixel_rows, dtype=np.int64)
-        self.pixel_starts = np.array(starts, dtype=np.uint64)
-        self._jpeg_table, self._jpeg_files = self._rows[self._jpeg_numbers], self._files[self._jpeg_numbers]
-        for name, values in zip(("y0", "x0", "y1", "x1"), regions[self._jpeg_numbers].T, strict=True):
-            self._jpeg_table[name] = values
-        resident_jpegs = [cast(ResidentJpeg, images.objects[i]) for i in resident_rows]
-        residents = resident_table(resident_jpegs, planned.sources[:, resident_rows], regions[resident_rows])
-        size = pixel_bytes + memory_bound(self._jpeg_table) + memory_bound(residents)
+        residents = [cast(ResidentJpeg, images.objects[i]) for i in resident_rows]
+        resident_table = self._rows[np.array(resident_rows, dtype=np.int64)]
+        resident_table["orientation"], resident_table["is_jpeg"] = [jpeg.orientation for jpeg in residents], 1
+        size = pixel_bytes + memory_bound(self._rows) + memory_bound(resident_table)
         self._memory = pool.take(size) if size else None
         self._more_memory: list[torch.Tensor] = []
         if self._memory is not None:
             self.pixels, self.jpeg_memory = self._memory[:pixel_bytes], self._memory[pixel_bytes:]
             self._address = self._memory.data_ptr()
-        if len(self._jpeg_numbers) or resident_jpegs:
+        if len(self._jpeg_numbers) or residents:
             self._jpeg_array: NDArray[np.uint8] = self.jpeg_memory.numpy()
             self.jpegs = DeviceJpegs(
-                self._jpeg_array, len(images), fancy_upsampling=fancy_upsampling, scan=True, decode_all=decode_all
+                self._jpeg_array, count, fancy_upsampling=fancy_upsampling, scan=True, decode_all=decode_all
             )
-        if resident_jpegs:
+        if residents:
             self.for_kernels[resident_rows] = True
-            self.jpegs.add_residents(np.array(resident_rows, dtype=np.int64), resident_jpegs, residents)
-            self._set_parts(resident_rows, residents)
+            self.jpegs.add_residents(np.array(resident_rows, dtype=np.int64), residents, resident_table)
             if not len(self._jpeg_numbers):
                 self.launch = self.jpegs.prepare()
+                self._use_regions(self.for_kernels)
+
+    def _place_pixels(self, rows: list[int]) -> int:
+        """Where the regions of images that arrive decoded go in pinned memory; returns the bytes of all."""
+        y0, x0, y1, x1 = self._regions[rows].T
+        sizes = -(-3 * (y1 - y0) * (x1 - x0) // _ALIGN) * _ALIGN
+        *starts, pixel_bytes = itertools.accumulate(sizes.tolist(), initial=0)
+        self._starts = dict(zip(rows, starts, strict=True))
+        self.pixel_rows = np.array(rows, dtype=np.int64)
+        self.pixel_starts = np.array(starts, dtype=np.uint64)
+        return pixel_bytes
 
     def _keep(self, i: int, pending: PendingCacheEntry) -> None:
         """Has the whole image decoded, for the cache."""
@@ -187,24 +183,32 @@ class StagedBatch:
         if not len(self._jpeg_numbers):
             return None
         numbers = self._jpeg_numbers
-        return JpegStaging(self.jpegs, self._jpeg_table, self._jpeg_files, numbers, make_times(numbers), self._index)
+        return JpegStaging(
+            self.jpegs, self._rows, self._files, numbers, self.for_kernels, make_times(numbers), self._index
+        )
 
-    def finish_kernel_staging(self, staging: JpegStaging) -> int:
-        """Takes the JPEGs that were added from `rows`. Returns the number of those of which a part is decoded."""
+    def finish_kernel_staging(self, staging: JpegStaging) -> None:
+        """Takes what the native work has prepared."""
         self.launch = staging.launch()
-        added, table = self._jpeg_numbers[staging.is_added], self._jpeg_table[staging.is_added]
-        self.for_kernels[added] = True
-        if len(added) < len(self.rows):
-            is_added = self.for_kernels.tolist()
-            self.rows = [i for i in self.rows if not is_added[i]]
-        else:
-            self.rows = []
-        self._set_parts(added, table)
-        is_part = (table["y1"] - table["y0"] != table["height"]) | (table["x1"] - table["x0"] != table["width"])
-        return int(np.count_nonzero(is_part))
+        self._use_regions(self.for_kernels)
 
-    def fill(self, part: range, on_error: Callable[[int, DecodeError], None]) -> None:
-        """Copies some of `rows` to pinned memory. Threads may fill different parts at once.
+    def _use_regions(self, rows: NDArray[np.bool_]) -> None:
+        """Of these rows the regions are decoded; but all of images for the cache, which the plan takes scaled down."""
+        np.copyto(self.parts, self._regions, where=(rows & ~self.is_kept)[:, None])
+
+    def rows_to_fill(self) -> list[int]:
+        """The samples that `fill` has to put into pinned memory, those that arrive decoded first."""
+        numbers = self._jpeg_numbers
+        return [*self._starts, *numbers[~self.for_kernels[numbers]].tolist()]
+
+    def sources(self, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """(N,) addresses that whole images would have, and bytes from row to row, by those of the decoded parts."""
+        y0, x0, _, x1 = self.parts.T
+        pitches = 3 * (x1 - x0)
+        return addresses - (y0 * pitches + 3 * x0).astype(np.uint64), pitches
+
+    def fill(self, rows: list[int], on_error: Callable[[int, DecodeError], None]) -> None:
+        """Copies some of `rows_to_fill` to pinned memory. Threads may fill different ones at once.
 
         Args:
             on_error: called with the row of a file that is read only now and cannot be read.
@@ -212,7 +216,7 @@ class StagedBatch:
         copies = []
         jpegs: list[EncodedJpeg] = []
         memories: list[NDArray[np.uint8]] = []
-        for i in self.rows[part.start : part.stop]:
+        for i in rows:
             if i in self._starts:
                 copies.append(self._pixel_copy(i))
                 continue
@@ -243,7 +247,7 @@ class StagedBatch:
         """The `RowCopy` (kernels/cpu/copy_rows.h) of a decoded image's region."""
         image = cast(DecodedImage, self.encoded(i))
         (y0, x0, y1, x1), stride = self._regions[i].tolist(), image.array.strides[0]
-        self._set_part(i, y1 - y0, x1 - x0, y0, x0)
+        self.parts[i] = self._regions[i]
         first = address(image.array) + y0 * stride + 3 * x0
         return first, stride, y1 - y0, 3 * (x1 - x0), self._address + self._starts[i]
 
@@ -261,24 +265,5 @@ class StagedBatch:
     def use_whole(self, i: int) -> EncodedJpeg:
         """The file of a JPEG for our kernels, all of which another decoder decodes."""
         image = cast(EncodedJpeg, self.encoded(i))
-        self._set_part(i, image.height, image.width, 0, 0)
+        self.parts[i] = 0, 0, image.height, image.width
         return image
-
-    def _set_part(self, i: int, height: int, width: int, top: int, left: int) -> None:
-        """The decoded part of a row: height x width pixels from (top, left) on."""
-        part = np.zeros(1, dtype=IMAGE)
-        part["y0"], part["x0"], part["y1"], part["x1"] = top, left, top + height, left + width
-        self._set_parts([i], part)
-
-    def _set_parts(self, rows: Any, parts: NDArray[Any]) -> None:
-        """The decoded parts of n rows: the regions of `parts`, (n,) `IMAGE`.
-
-        Images for the cache are scaled to the plan's size first: theirs stay.
-        """
-        pitches, is_kept = 3 * (parts["x1"] - parts["x0"]), self.is_kept[rows]
-        for values, new in (
-            (self.pitches, pitches),
-            (self.sizes, (parts["y1"] - parts["y0"]) * pitches),
-            (self.offsets, parts["y0"] * pitches + 3 * parts["x0"]),
-        ):
-            values[rows] = np.where(is_kept, values[rows], new)
