@@ -136,6 +136,17 @@ def replace_gpu(launch: Callable[..., None]) -> None:
     """Replaces the GPU: `launch` is called for each launch, and nothing is uploaded."""
     fake = replace_cuda(setattr, FakeTorch(gpu=0))
     fake.kernel, fake.jpegs = launch, SimpleNamespace(run=launch)
+    # As by torch's caching allocator, and without the checks of tests: output images have the memory of the last ones.
+    images: dict[Any, torch.Tensor] = {}
+
+    def empty(shape: Any, *, dtype: torch.dtype, **_: Any) -> torch.Tensor:
+        if dtype == torch.uint8:
+            return torch.empty(shape, dtype=dtype)
+        if shape not in images:
+            images[shape] = torch.empty(shape, dtype=dtype)
+        return images[shape]
+
+    fake.torch.empty = empty
     # The kernels' statuses come back as zeros.
     torch.Tensor.copy_ = (  # type: ignore[method-assign]
         lambda self, source, **_: self if source.nbytes > MAX_COPIED_BYTES else self.zero_()

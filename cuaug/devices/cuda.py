@@ -363,14 +363,15 @@ def _place_intermediates(
     Returns:
         [begin, end) of the samples that run together; the samples of one frame do.
     """
+    passes, count = rows.shape
+    if passes == 1 and not len(frames):
+        return [(begin, min(begin + _MAX_SAMPLES, count)) for begin in range(0, count, _MAX_SAMPLES)]
     sizes, repeat = intermediate_bytes(rows), 1
     if len(frames):
-        repeat = rows.shape[1] // len(frames)
-        converted = np.zeros((1, rows.shape[1]), dtype=np.int64)
+        repeat = count // len(frames)
+        converted = np.zeros((1, count), dtype=np.int64)
         converted[0, ::repeat] = converted_bytes(frames)  # the first of the frame's samples counts it
         sizes = np.concatenate([converted, sizes])
-    if not len(sizes):
-        return chunk_bounds(sizes, 0, _MAX_SAMPLES)
     # A buffer that grows takes an eighth more than requested.
     by_frame = sizes.reshape(len(sizes), -1, repeat).sum(axis=2)
     bounds = chunk_bounds(by_frame, workspace_budget(device) * 8 // 9, _MAX_SAMPLES // repeat)

@@ -75,9 +75,9 @@ class OutputStacks:
             return np.array([image.data_ptr() for image in stacks], dtype=np.uint64)
         result = np.empty((self.shapes[0][0], self.count), dtype=np.uint64)
         for views, stack in zip(self.views, stacks, strict=True):
-            size = stack.stride(0) * stack.element_size() // len(views)
-            offsets = np.arange(len(result) * len(views), dtype=np.uint64) * np.uint64(size)
-            result[:, views] = (offsets + np.uint64(stack.data_ptr())).reshape(-1, len(views))
+            size, begin = stack.stride(0) * stack.element_size() // len(views), stack.data_ptr()
+            rows = np.arange(begin, begin + len(result) * len(views) * size, size, dtype=np.uint64)
+            result[:, views] = rows.reshape(-1, len(views))
         return result.reshape(-1)
 
 

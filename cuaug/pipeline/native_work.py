@@ -70,16 +70,19 @@ class Times:
         self, batch: int, cancelled: NDArray[np.int64], samples: NDArray[np.int64], stages: tuple[str, str]
     ) -> None:
         self._batch, self._stages = batch, stages
-        self._samples = np.ascontiguousarray(samples)
         self._cancelled = cancelled
-        self._table = np.zeros((len(samples), 4), dtype=np.int64)
-        self._totals = np.zeros(2, dtype=np.int64)
+        count = len(samples)
+        self._memory = memory = np.zeros(2 + 5 * count, dtype=np.int64)
+        self._totals, self._samples, self._table = memory[:2], memory[2 : 2 + count], memory[2 + count :].reshape(-1, 4)
+        self._samples[:] = samples
 
     @property
     def common(self) -> Any:
         """The `BatchWork` for the native work; this object keeps its memory."""
-        arrays = self._cancelled, self._samples, self._table, self._totals
-        return _BatchWork(self._batch, *map(address, arrays))
+        totals = address(self._memory)
+        samples = totals + self._totals.nbytes
+        times = samples + self._samples.nbytes
+        return _BatchWork(self._batch, address(self._cancelled), samples, times, totals)
 
     def record(self, recorder: Recorder, thread_name: str) -> None:
         """Adds the times to the totals, and to a profile."""
@@ -125,7 +128,8 @@ class FileReads:
         per_sample = 1 if ranges is None else ranges.table.shape[1]
         rows = self._rows = np.zeros((len(data), per_sample), dtype=_FILE)
         self.files: NDArray[Any] = rows[:, 0]
-        self.addresses: NDArray[np.int64] = address(rows) + rows.strides[0] * np.arange(len(rows))
+        first = address(rows)
+        self.addresses: NDArray[np.int64] = np.arange(first, first + rows.nbytes, rows.strides[0])
         if ranges is None:
             paths = [value if type(value) is str else "" for value in data]
             rows["path"][:, 0], self._names = encode_paths(paths)
@@ -137,7 +141,7 @@ class FileReads:
             raise MemoryError("no memory to read files")
         weakref.finalize(self, library.cuaug_file_memory_delete, self._memory).atexit = False
         self._table = _ReadWork(
-            times.common, address(rows), per_sample, 0 if ranges is None else ranges.header_bytes, self._memory,
+            times.common, first, per_sample, 0 if ranges is None else ranges.header_bytes, self._memory,
             min(max_bytes, sys.maxsize), MAX_SCANS, min(MAX_FULL_SCANS * max_pixels, sys.maxsize),
             None if index is None else index.open_handle,
         )  # fmt: skip

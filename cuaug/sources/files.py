@@ -195,7 +195,7 @@ class Files(ReprMixin):
         if self._store is not None or type(self).read is not Files.read:
             return None
         labels = labels_at(self.labels, indices)
-        return None if labels is None else FilePaths(list(map(self.paths.__getitem__, indices.tolist())), labels)
+        return None if labels is None else FilePaths([self.paths[i] for i in indices.tolist()], labels)
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` returns it."""

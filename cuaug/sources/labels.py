@@ -51,7 +51,7 @@ def labels_at(labels: Any, indices: NDArray[np.int64]) -> list[Any] | None:
     if type(labels) is np.ndarray:
         return list(labels[indices])
     if type(labels) in (list, tuple, range, LabelColumns):
-        return list(map(labels.__getitem__, indices.tolist()))
+        return [labels[i] for i in indices.tolist()]
     return None
 
 

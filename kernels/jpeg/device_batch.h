@@ -36,7 +36,11 @@ class DeviceBatch {
     };
 
     DeviceBatch(uint8_t* memory, int64_t capacity, int64_t images, Options options)
-        : jpegs(size_t(images)), memory(memory), capacity(capacity), options(options) {}
+        : jpegs(static_cast<DeviceJpeg*>(::operator new(sizeof(DeviceJpeg) * size_t(images)))),
+          is_begun(size_t(images)),
+          memory(memory),
+          capacity(capacity),
+          options(options) {}
 
     // Bytes of the batch's memory that suffice for a file and its part of the tables, whichever side is the height.
     static int64_t bound(int64_t size, int64_t height, int64_t width) {
@@ -46,8 +50,7 @@ class DeviceBatch {
     // Returns the offset of `bytes` bytes in the batch's memory, for an image that another decoder decodes. -1 if they do
     // not fit, or the image's share is taken: it has changed after its data were to be copied.
     int64_t reserve_whole(int64_t number, int64_t bytes) {
-        const DeviceJpeg* const jpeg = jpegs[size_t(number)].get();
-        return jpeg && jpeg->has_memory ? -1 : reserve(bytes);
+        return is_begun[size_t(number)] && jpegs.get()[number].has_memory ? -1 : reserve(bytes);
     }
 
     // Adds image `number`. False if the kernels do not decode it.
@@ -115,7 +118,7 @@ class DeviceBatch {
     // device memory. places [5]: offset and bytes of the data in the upload; offset and bytes of the segments; whether
     // these are in the memory for scans.
     void make_resident(int64_t number, ResidentJpeg& resident, int64_t* places) const {
-        const DeviceJpeg& jpeg = *jpegs[size_t(number)];
+        const DeviceJpeg& jpeg = jpegs.get()[number];
         resident = {jpeg.image, jpeg.definitions, jpeg.frame};
         places[0] = jpeg.data_at, places[1] = jpeg.image.data_size + DATA_PADDING;
         places[2] = jpeg.segments_at, places[3] = segment_count(resident) * int64_t(sizeof(JpegSegment));
@@ -135,9 +138,9 @@ class DeviceBatch {
     // Sizes the batch after all images were added, and writes its tables but for addresses.
     JpegLaunch prepare() {
         JpegLaunch launch = {};
-        for (const auto& added : jpegs) {
-            if (!added || !added->is_added) continue;
-            DeviceJpeg& jpeg = *added;
+        for (size_t i = 0; i < is_begun.size(); ++i) {
+            if (!is_added(i)) continue;
+            DeviceJpeg& jpeg = jpegs.get()[i];
             ++launch.images;
             launch.blocks += jpeg.blocks(), launch.tiles += jpeg.tiles();
             jpeg.samples_at = launch.sample_bytes;
@@ -158,11 +161,11 @@ class DeviceBatch {
         launch.tiles_at = reserve(launch.tiles * int64_t(sizeof(JpegTile)));
         launch.definitions_at = reserve(launch.sets * int64_t(sizeof(HuffmanDefinitions)));
         launch.scans_at = reserve(launch.scans * int64_t(sizeof(JpegScan)));
-        launch.statuses_at = reserve(4 * int64_t(jpegs.size()));
+        launch.statuses_at = reserve(4 * int64_t(is_begun.size()));
         const int64_t offsets[] = {launch.images_at,      launch.blocks_at, launch.tiles_at,
                                    launch.definitions_at, launch.scans_at,  launch.statuses_at};
         if (*std::min_element(offsets, offsets + 6) < 0) throw std::bad_alloc();
-        memset(memory + launch.statuses_at, 0, 4 * jpegs.size());
+        memset(memory + launch.statuses_at, 0, 4 * is_begun.size());
         launch.upload_bytes = used;
         prepared = launch;
         write_tables();
@@ -173,10 +176,10 @@ class DeviceBatch {
     void finish(const DeviceAddresses& addresses, uint64_t* targets) const {
         auto* image = reinterpret_cast<JpegImage*>(memory + prepared.images_at);
         auto* scan = reinterpret_cast<JpegScan*>(memory + prepared.scans_at);
-        for (size_t i = 0; i < jpegs.size(); ++i) {
+        for (size_t i = 0; i < is_begun.size(); ++i) {
             targets[i] = 0;
-            if (!jpegs[i] || !jpegs[i]->is_added) continue;
-            const DeviceJpeg& jpeg = *jpegs[i];
+            if (!is_added(i)) continue;
+            const DeviceJpeg& jpeg = jpegs.get()[i];
             targets[i] = addresses.targets + uint64_t(jpeg.target_at);
             image->data = jpeg.image.data, image->segments = jpeg.image.segments;
             if (!jpeg.is_resident) {
@@ -205,9 +208,9 @@ class DeviceBatch {
     // makes them, or learns that there are none, so that it is not scanned again.
     void keep(const uint8_t* segments, const int32_t* statuses, JpegIndex& index) const {
         static thread_local EntryPoints points;
-        for (size_t i = 0; i < jpegs.size(); ++i) {
-            if (!jpegs[i] || !jpegs[i]->is_added || !jpegs[i]->is_scanned) continue;
-            const DeviceJpeg& jpeg = *jpegs[i];
+        for (size_t i = 0; i < is_begun.size(); ++i) {
+            if (!is_added(i) || !jpegs.get()[i].is_scanned) continue;
+            const DeviceJpeg& jpeg = jpegs.get()[i];
             const bool is_added = index.add(jpeg.key, jpeg.frame, jpeg.scan.distance, points, [&](EntryPoints& its) {
                 if (statuses[i] != JPEG_FINE)
                     return build_points(jpeg.frame, jpeg.definitions, memory + jpeg.data_at, jpeg.image.data_size, its);
@@ -219,10 +222,17 @@ class DeviceBatch {
     }
 
   private:
+    struct Free {
+        void operator()(DeviceJpeg* memory) const { ::operator delete(memory); }
+    };
+    static_assert(std::is_trivially_destructible<DeviceJpeg>::value, "Free ends no lives");
+
     DeviceJpeg& begin(int64_t number) {
-        jpegs[size_t(number)] = std::make_unique<DeviceJpeg>();
-        return *jpegs[size_t(number)];
+        is_begun[size_t(number)] = 1;
+        return *new (jpegs.get() + number) DeviceJpeg();
     }
+
+    bool is_added(size_t number) const { return is_begun[number] && jpegs.get()[number].is_added; }
 
     void write_tables() const {
         auto* image = reinterpret_cast<JpegImage*>(memory + prepared.images_at);
@@ -230,9 +240,9 @@ class DeviceBatch {
         auto* tile = reinterpret_cast<JpegTile*>(memory + prepared.tiles_at);
         auto* scan = reinterpret_cast<JpegScan*>(memory + prepared.scans_at);
         int number = 0;
-        for (const auto& added : jpegs) {
-            if (!added || !added->is_added) continue;
-            const DeviceJpeg& jpeg = *added;
+        for (size_t i = 0; i < is_begun.size(); ++i) {
+            if (!is_added(i)) continue;
+            const DeviceJpeg& jpeg = jpegs.get()[i];
             *image = jpeg.image;
             if (jpeg.is_scanned) *scan++ = jpeg.scan;
             for (int64_t first = 0; first < jpeg.lanes; first += DECODE_THREADS)
@@ -344,7 +354,8 @@ class DeviceBatch {
         return numbers.back();
     }
 
-    std::vector<std::unique_ptr<DeviceJpeg>> jpegs;  // null until it is added; made by the thread that adds it
+    const std::unique_ptr<DeviceJpeg, Free> jpegs;  // [images]; each begins in the thread that adds it
+    std::vector<uint8_t> is_begun;                  // [images]
     uint8_t* const memory;
     const int64_t capacity;
     const Options options;

@@ -107,6 +107,8 @@ class StagedBatch:
         self.parts = np.zeros((count, 4), dtype=np.int64)
         self.parts[:, 2:] = planned.sources.T
         self.for_kernels, self.is_kept = np.zeros((2, count), dtype=np.bool_)
+        self.pixel_rows, self.pixel_starts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64)
+        self._starts: dict[int, int] = {}
         self._rows, self._files, self._regions = images.rows, images.files, planned.regions()
         pixel_rows: list[int] = []
         resident_rows: list[int] = []
@@ -120,7 +122,7 @@ class StagedBatch:
                 resident_rows.append(i)
         for name, values in zip(("y0", "x0", "y1", "x1"), self._regions.T, strict=True):
             self._rows[name] = values
-        pixel_bytes = self._place_pixels(pixel_rows)
+        pixel_bytes = self._place_pixels(pixel_rows) if pixel_rows else 0
         self._jpeg_numbers = np.flatnonzero(self._rows["is_jpeg"])
         residents = [cast(ResidentJpeg, images.objects[i]) for i in resident_rows]
         resident_table = self._rows[np.array(resident_rows, dtype=np.int64)]
@@ -149,8 +151,7 @@ class StagedBatch:
         sizes = -(-3 * (y1 - y0) * (x1 - x0) // _ALIGN) * _ALIGN
         *starts, pixel_bytes = itertools.accumulate(sizes.tolist(), initial=0)
         self._starts = dict(zip(rows, starts, strict=True))
-        self.pixel_rows = np.array(rows, dtype=np.int64)
-        self.pixel_starts = np.array(starts, dtype=np.uint64)
+        self.pixel_rows, self.pixel_starts = np.array(rows, dtype=np.int64), np.array(starts, dtype=np.uint64)
         return pixel_bytes
 
     def _keep(self, i: int, pending: PendingCacheEntry) -> None:
