@@ -107,7 +107,7 @@ class Job:
     def sample_count(self) -> int:
         """Number of samples in the finished batch."""
         assert self._batch is not None
-        return len(self._batch.batch.valid)
+        return self._batch.batch.valid.shape[0]
 
     def failures(self) -> list[DecodeError]:
         """Returns the errors of damaged samples and damaged replacements, and forgets them."""

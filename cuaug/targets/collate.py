@@ -150,10 +150,11 @@ class LabelDtypes:
             return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
         if not isinstance(labels, torch.Tensor):
             return labels
-        dtype = self._dtypes.setdefault(path, labels.dtype) if len(labels) else self._dtypes.get(path, labels.dtype)
+        is_empty = not labels.shape[0]  # `len` of a tensor is slow
+        dtype = self._dtypes.get(path, labels.dtype) if is_empty else self._dtypes.setdefault(path, labels.dtype)
         if labels.dtype == dtype:
             return labels
-        if not len(labels) or _holds(dtype, labels.dtype):
+        if is_empty or _holds(dtype, labels.dtype):
             return labels.to(dtype)
         changed = [not torch.equal(label.to(dtype).to(label.dtype), label) for label in labels]
         first = changed.index(True) if True in changed else 0
