@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from cuaug import DecodeOptions
+from cuaug import DecodedCache, DecodeOptions
 from cuaug import transforms as T
 from tests.dry_run import CHAIN
 from tests.support.codec.jpeg_crops import MCU, jpeg
@@ -49,19 +52,28 @@ def test_our_kernels_give_the_same_batches(loader_on, fake, interval, chain):
     assert not FakeDecoder.created, "nvImageCodec's decoder takes device memory"
 
 
-@pytest.mark.parametrize("cache", [None, "decoded"])
-def test_what_the_kernels_find_damaged_is_decoded_on_the_cpu(loader_on, caplog, cache):
-    """A restart interval that does not end at its marker. The CPU's decoder has the last word: pixels or an error."""
+@pytest.mark.parametrize("short_side", [None, 0, 60], ids=["no cache", "cache", "shrinking cache"])
+def test_what_the_kernels_find_damaged_is_decoded_on_the_cpu(loader_on, caplog, short_side):
+    """A restart interval that does not end at its marker. The CPU's decoder has the last word: pixels or an error.
+
+    An array is among the JPEGs. A cache takes the images whole, and scaled down if they are larger than its short side.
+    """
     files = [jpeg(120, 160, interval=3) for _ in range(6)]
     for i in (1, 4):
         middle = len(files[i]) // 2 + 3 * i
         files[i] = files[i][:middle] + bytes(8) + files[i][middle + 8 :]
-    options = {"batch_size": 3, "on_error": "skip", "cache": cache}
-    gpu, cpu = (loader_on(device, Bytes(*files), CHAIN, **options) for device in (True, False))
+    array = np.random.default_rng(0).integers(0, 256, (90, 110, 3), dtype=np.uint8)
+    source = Bytes(*files, array)  # type: ignore[arg-type]
+
+    def load(device: bool) -> Any:
+        cache = None if short_side is None else DecodedCache(short_side or None)
+        return loader_on(device, source, CHAIN, batch_size=4, on_error="skip", cache=cache)
+
+    gpu, cpu = load(True), load(False)
     for _ in range(2):
         for got, want in zip(gpu, cpu, strict=True):
             assert got.labels.tolist() == want.labels.tolist()
             assert_same(got.images, want.images)
-    times = 1 if cache else 2
+    times = 2 if short_side is None else 1
     assert gpu.stats().decoded_by["cpu_fallback"] == 2 * times and gpu.stats().decoded_by["kernels"] == 4 * times
     assert sum("the GPU did not decode this JPEG, and the CPU did" in text for text in caplog.messages) == 1

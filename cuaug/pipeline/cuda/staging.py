@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -248,7 +248,7 @@ class StagedBatch:
         """The `RowCopy` (kernels/cpu/copy_rows.h) of a decoded image's region."""
         image = cast(DecodedImage, self.encoded(i))
         (y0, x0, y1, x1), stride = self._regions[i].tolist(), image.array.strides[0]
-        self.parts[i] = self._regions[i]
+        self._set_part(i, self._regions[i])
         first = address(image.array) + y0 * stride + 3 * x0
         return first, stride, y1 - y0, 3 * (x1 - x0), self._address + self._starts[i]
 
@@ -266,5 +266,9 @@ class StagedBatch:
     def use_whole(self, i: int) -> EncodedJpeg:
         """The file of a JPEG for our kernels, all of which another decoder decodes."""
         image = cast(EncodedJpeg, self.encoded(i))
-        self.parts[i] = 0, 0, image.height, image.width
+        self._set_part(i, (0, 0, image.height, image.width))
         return image
+
+    def _set_part(self, i: int, part: Sequence[int] | NDArray[np.int64]) -> None:
+        if not self.is_kept[i]:
+            self.parts[i] = part
