@@ -32,7 +32,7 @@ from cuaug.pipeline.pipeline import BufferPool, Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.samples import Images
 from cuaug.pipeline.thread_pool import Tasks, Turn, Work
-from cuaug.profiling.recorder import Recorder
+from cuaug.profiling.recorder import Clock, Recorder
 from cuaug.sampling import Epoch, RankSlice
 
 __all__ = ["CpuPipeline"]
@@ -97,7 +97,7 @@ class CpuPipeline(Pipeline):
             rest, failed = run.finish_native(runs)
         if rest:
             size = _samples_per_task([images.item(i) for i in rest])
-            yield Tasks(len(rest), lambda rows: run.run_in_python(rest[rows.start : rows.stop], failed), size)
+            yield Tasks(rest, lambda chosen, clock: run.run_in_python(chosen, failed, clock), size)
         return Images(outputs, planned.stacks.views)
 
 
@@ -140,32 +140,30 @@ class _Run(NamedTuple):
         rest = [i for i in range(len(self.images)) if i not in done] if len(done) < len(self.images) else []
         return rest, {i: lines.get(i, []) for i in failed}
 
-    def run_in_python(self, rest: Sequence[int], failed: dict[int, list[str]]) -> None:
+    def run_in_python(self, rest: Sequence[int], failed: dict[int, list[str]], clock: Clock) -> None:
         """Decodes and augments some items.
 
         Args:
             failed: items that nvImageCodec could not decode, and what it printed; Pillow tries them.
         """
         part = self.part
-        with part.recorder.at(batch=part.number) as clock:
-            part.pipeline.workers.track(clock)
-            for i in rest:
-                if part.job.cancelled:
-                    return
-                k = int(self.positions[i])
-                clock.at("decode", int(part.indices[k]))
-                try:
-                    if i in failed:
-                        pixels, decoded_by = self._decode_with_pillow(i, failed[i])
-                    else:
-                        pixels, decoded_by = self._decode(i)
-                except DecodeError as error:
-                    part.add_error(k, error.with_traceback(None))
-                    continue
-                clock.count(("decoded_by", decoded_by))
-                clock.at("augment", int(part.indices[k]))
-                if self._augment(i, pixels):
-                    part.add_error(k, DecodeError(_TOO_MUCH_MEMORY))
+        for i in rest:
+            if part.job.cancelled:
+                return
+            k = int(self.positions[i])
+            clock.at("decode", int(part.indices[k]))
+            try:
+                if i in failed:
+                    pixels, decoded_by = self._decode_with_pillow(i, failed[i])
+                else:
+                    pixels, decoded_by = self._decode(i)
+            except DecodeError as error:
+                part.add_error(k, error.with_traceback(None))
+                continue
+            clock.count(("decoded_by", decoded_by))
+            clock.at("augment", int(part.indices[k]))
+            if self._augment(i, pixels):
+                part.add_error(k, DecodeError(_TOO_MUCH_MEMORY))
 
     def _decode_with_pillow(self, i: int, lines: list[str]) -> DecodeResult:
         outcome, more_lines = cast(EncodedImage, self.images.item(i)).decode_with_pillow(self.regions[i])

@@ -10,7 +10,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from cuaug.batch import Batch
 from cuaug.errors import DecodeError
 from cuaug.pipeline.part import BatchPart
 from cuaug.pipeline.thread_pool import POLL_SECONDS, ThreadPool, Turn, Wait, Work
+from cuaug.profiling.recorder import Clock
 from cuaug.sampling import Epoch, RankSlice
 
 if TYPE_CHECKING:
@@ -159,15 +160,17 @@ class Job:
             wait.pool.submit(partial(self._resume, work, wait.pool), priority, wait.after, not_before=not_before)
             return
         pool = self.pipeline.workers
-        tasks = [range(i, min(i + wait.size, wait.total)) for i in range(0, wait.total, wait.size)]
+        tasks = [wait.rows[i : i + wait.size] for i in range(0, len(wait.rows), wait.size)]
         self._open_tasks = len(tasks)
         for rows in tasks:
             pool.submit(partial(self._run_task, work, wait.work, rows), priority, not_before=not_before)
 
-    def _run_task(self, work: Work[None], task: Callable[[range], None], rows: range) -> None:
+    def _run_task(self, work: Work[None], task: Callable[[Sequence[int], Clock], None], rows: Sequence[int]) -> None:
         try:
             if not self.cancelled and self._failure is None:
-                task(rows)
+                with self.pipeline.recorder.at(batch=self.number) as clock:
+                    self.pipeline.workers.track(clock)
+                    task(rows, clock)
         except BaseException as error:
             self._failure = error
         with self._lock:

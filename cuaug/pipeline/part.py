@@ -21,6 +21,7 @@ from cuaug.pipeline.planning import PictureExecutor, Planned, UnfitSamplesError,
 from cuaug.pipeline.reader import UNREAD
 from cuaug.pipeline.samples import Images, Samples, values_at
 from cuaug.pipeline.thread_pool import Tasks, Turn, Work
+from cuaug.profiling.recorder import Clock
 from cuaug.sampling import RankSlice
 from cuaug.sources.file_bytes import FileRanges
 from cuaug.targets import TargetNameError
@@ -129,7 +130,7 @@ class BatchPart:
         if rest:
             self.job.prepares = self.job.prepares and not any(self._data[k] is UNREAD for k in rest)
             size = samples_per_read(len(rest), workers.threads)
-            yield Tasks(len(rest), lambda rows: self._make_items(rest[rows.start : rows.stop], is_jpeg), size)
+            yield Tasks(rest, lambda chosen, clock: self._make_items(chosen, is_jpeg, clock), size)
         self.job.prepares = False
         self._data = []  # the images hold what they need of it
 
@@ -177,28 +178,27 @@ class BatchPart:
             self._data[k] = None
             self.add_error(k, error)
 
-    def _make_items(self, positions: Sequence[int], is_jpeg: NDArray[np.bool_]) -> None:
+    def _make_items(self, positions: Sequence[int], is_jpeg: NDArray[np.bool_], clock: Clock) -> None:
         """Reads and parses the samples at these positions; native code has parsed those of `is_jpeg`."""
         reader, labels, images = self.config.reader, self.samples.labels, self._images
         jpegs = [cast(EncodedJpeg, images.item(k)) if is_jpeg[k] else None for k in positions]
-        with self.recorder.at(batch=self.number) as clock:
-            self.pipeline.workers.track(clock)
-            unread = [k for k in positions if self._data[k] is UNREAD]
-            for k in unread:
-                index = int(self.indices[k])
-                if clock.at("read", index) > _QUICK_NANOSECONDS and self.job.cancelled:
-                    return
-                self._fetch(k, index)
-            clock.at("parse")
-            clock.count("begun", 0 if self._is_begun else len(unread))
-            items, errors = reader.make_items(
-                self.indices[positions].tolist(),
-                [self._data[k] for k in positions],
-                [labels[k] for k in positions],
-                jpegs,
-                clock,
-                self.samples.draw_clips(positions, reader.clip_sampler),
-            )
+        unread = [k for k in positions if self._data[k] is UNREAD]
+        for k in unread:
+            index = int(self.indices[k])
+            if clock.at("read", index) > _QUICK_NANOSECONDS and self.job.cancelled:
+                return
+            self._fetch(k, index)
+        clock.at("parse")
+        clock.count("begun", 0 if self._is_begun else len(unread))
+        items, errors = reader.make_items(
+            self.indices[positions].tolist(),
+            [self._data[k] for k in positions],
+            [labels[k] for k in positions],
+            jpegs,
+            clock,
+            self.samples.draw_clips(positions, reader.clip_sampler),
+        )
+        clock.at(None)
         for k, item, jpeg in zip(positions, items, jpegs, strict=True):
             if item is None:
                 images.remove(k)
@@ -290,28 +290,26 @@ class BatchPart:
         moved = None if planned.mover is None else planned.mover(planned.tables)
         run_picture = PictureExecutor(planned, self.config.layout).run if samples.pictures else None
 
-        def move(rows: range) -> None:
-            with self.recorder.at(batch=self.number) as clock:
-                self.pipeline.workers.track(clock)
-                for i in rows:
-                    if self.job.cancelled:
-                        return
-                    k = int(positions[i])
-                    clock.at("targets", int(self.indices[k]))
-                    try:
-                        label = samples.labels[k] if moved is None else moved(i)
-                        if run_picture is not None:
-                            pictures = samples.pictures.pop(k, {})
-                            label = put_pictures(label, {path: run_picture(i, p) for path, p in pictures.items()})
-                        samples.labels[k] = label
-                    except MemoryError as error:
-                        self.add_error(k, DecodeError(f"not enough memory for its targets: {error}"))
-                    except TargetNameError as error:
-                        raise TransformError(f"{self.name_at(k)}: {error}") from None
-                    except TransformError as error:
-                        self.add_error(k, DecodeError(str(error)))
+        def move(rows: Sequence[int], clock: Clock) -> None:
+            for i in rows:
+                if self.job.cancelled:
+                    return
+                k = int(positions[i])
+                clock.at("targets", int(self.indices[k]))
+                try:
+                    label = samples.labels[k] if moved is None else moved(i)
+                    if run_picture is not None:
+                        pictures = samples.pictures.pop(k, {})
+                        label = put_pictures(label, {path: run_picture(i, p) for path, p in pictures.items()})
+                    samples.labels[k] = label
+                except MemoryError as error:
+                    self.add_error(k, DecodeError(f"not enough memory for its targets: {error}"))
+                except TargetNameError as error:
+                    raise TransformError(f"{self.name_at(k)}: {error}") from None
+                except TransformError as error:
+                    self.add_error(k, DecodeError(str(error)))
 
-        yield Tasks(len(positions), move, SAMPLES_PER_TASK)
+        yield Tasks(range(len(positions)), move, SAMPLES_PER_TASK)
 
     # --- replacing ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from ctypes import byref, c_int64
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -165,10 +165,10 @@ class Turn(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """A wait for work(rows) of rows 0 ... total - 1, by tasks of `size` rows on worker threads."""
+    """A wait for work(some of the rows, clock), by tasks of `size` rows on worker threads."""
 
-    total: int
-    work: Callable[[range], None]
+    rows: Sequence[int]
+    work: Callable[[Sequence[int], Clock], None]
     size: int
 
 

@@ -16,6 +16,7 @@ Tensors in the labels of a batch are uploaded by one asynchronous copy from pinn
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -39,7 +40,7 @@ from cuaug.pipeline.pipeline import FinishedBatch, Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.samples import Images
 from cuaug.pipeline.thread_pool import Tasks, ThreadPool, Turn, Work
-from cuaug.profiling.recorder import Recorder
+from cuaug.profiling.recorder import Clock, Recorder
 
 __all__ = ["CudaBatch", "CudaPipeline", "upload_labels"]
 
@@ -135,16 +136,12 @@ class CudaPipeline(Pipeline):
                         staged.finish_kernel_staging(staging)
                         clock.count("parts", staged.launch.parts)
 
-            rows = staged.rows_to_fill()
+            def fill(chosen: Sequence[int], clock: Clock) -> None:
+                clock.at("copy")
+                staged.fill(chosen, lambda i, error: part.add_error(int(positions[i]), error))
 
-            def fill(chosen: range) -> None:
-                with self.recorder.at("copy", batch=part.number) as clock:
-                    self.workers.track(clock)
-                    chosen_rows = rows[chosen.start : chosen.stop]
-                    staged.fill(chosen_rows, lambda i, error: part.add_error(int(positions[i]), error))
-
-            if rows:
-                yield Tasks(len(rows), fill, samples_per_read(len(rows), self.workers.threads))
+            if rows := staged.rows_to_fill():
+                yield Tasks(rows, fill, samples_per_read(len(rows), self.workers.threads))
             yield Turn(self.producer_thread)
             return self.producer.produce(part, positions, staged, planned)
         finally:
@@ -156,25 +153,23 @@ class CudaPipeline(Pipeline):
         with self.recorder.at("plan", part.number):
             staged = StagedClips(items, planned, self.producer.staging, self.producer.nvdec)
 
-        def decode(rows: range) -> None:
-            with self.recorder.at(batch=part.number) as clock:
-                self.workers.track(clock)
-                for i in rows:
-                    k = int(positions[i])
-                    if part.job.cancelled:
-                        return
-                    if k in part.errors:  # its targets failed
-                        continue
-                    clock.at("decode", int(part.indices[k]))
-                    try:
-                        clock.count(("decoded_by", staged.fill(i)))
-                    except DecodeError as error:
-                        part.add_error(k, error.with_traceback(None))
-                    if i in staged.fallbacks:
-                        self.messages.warn_clip_fallback(part.name_at(k), staged.fallbacks[i])
+        def decode(rows: Sequence[int], clock: Clock) -> None:
+            for i in rows:
+                k = int(positions[i])
+                if part.job.cancelled:
+                    return
+                if k in part.errors:  # its targets failed
+                    continue
+                clock.at("decode", int(part.indices[k]))
+                try:
+                    clock.count(("decoded_by", staged.fill(i)))
+                except DecodeError as error:
+                    part.add_error(k, error.with_traceback(None))
+                if i in staged.fallbacks:
+                    self.messages.warn_clip_fallback(part.name_at(k), staged.fallbacks[i])
 
         try:
-            yield Tasks(len(items), decode, 1)
+            yield Tasks(range(len(items)), decode, 1)
             yield Turn(self.producer_thread)
             return self.producer.produce_clips(part, positions, staged, planned)
         finally:

@@ -208,7 +208,7 @@ class StagedBatch:
         pitches = 3 * (x1 - x0)
         return addresses - (y0 * pitches + 3 * x0).astype(np.uint64), pitches
 
-    def fill(self, rows: list[int], on_error: Callable[[int, DecodeError], None]) -> None:
+    def fill(self, rows: Sequence[int], on_error: Callable[[int, DecodeError], None]) -> None:
         """Copies some of `rows_to_fill` to pinned memory. Threads may fill different ones at once.
 
         Args:
