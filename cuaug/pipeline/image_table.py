@@ -47,7 +47,7 @@ class ImageTable:
     @property
     def positions(self) -> NDArray[np.int64]:
         """Of the rows with an image."""
-        return np.flatnonzero(self.rows["height"])
+        return self.rows["height"].nonzero()[0]
 
     def size(self, i: int) -> tuple[int, int] | None:
         """(height, width) of the image, if the row has one."""

@@ -140,7 +140,7 @@ class BatchPart:
         for k in labels:
             self.samples.labels[k] = labels[k]
         is_jpeg = self.config.reader.add_jpegs(self._images, reads, is_read)
-        for k in np.flatnonzero(is_read & ~is_jpeg).tolist():
+        for k in (is_read & ~is_jpeg).nonzero()[0].tolist():
             self._data[k] = FileView(reads, k)
         return is_jpeg
 
@@ -149,7 +149,7 @@ class BatchPart:
         reader = self.config.reader
         reads_labels = reader.labels.may_read(self.samples.labels)
         if not reads_labels and not reader.takes_whole_files:
-            return [k for k in np.flatnonzero(~is_jpeg).tolist() if self._data[k] is not None]
+            return [k for k in (~is_jpeg).nonzero()[0].tolist() if self._data[k] is not None]
         for k, value in enumerate(self._data):
             if type(value) is ResidentJpeg and not reads_labels:
                 self._images.add(k, value)

@@ -124,7 +124,7 @@ def plan_samples(
     channels, depth = _pixel_format(images, name)
     layout = output_layout(channels, layout)
     views = chain.segments[0].views
-    sources = np.stack([images.rows["height"], images.rows["width"]])
+    sources = np.array([images.rows["height"], images.rows["width"]])
 
     def repeat_rows(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views * frames == 1 else np.repeat(values, views * frames)

@@ -154,6 +154,8 @@ class Epoch:
 
     def with_next(self, positions: NDArray[np.int64], count: int) -> NDArray[np.int64]:
         """The positions and the next `count` ones after the last; the order wraps around at its end."""
+        if not count:
+            return positions
         return np.concatenate([positions, (positions[-1:] + 1 + np.arange(count)) % len(self)])
 
     def replacements(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:

@@ -188,7 +188,7 @@ def encode_paths(paths: list[str]) -> tuple[NDArray[np.int64], bytes]:
         names = os.fsencode("\0".join(paths))
     except ValueError:  # half of a surrogate pair
         names = b""
-    ends = np.flatnonzero(np.frombuffer(names, dtype=np.uint8) == 0)
+    ends = (np.frombuffer(names, dtype=np.uint8) == 0).nonzero()[0]
     if len(ends) != len(paths) - 1:
         return encode_paths([path if _is_possible(path) else "" for path in paths])
     starts = np.zeros(len(paths), dtype=np.int64)

@@ -63,7 +63,7 @@ class BatchDecoding:
         self.addresses: NDArray[np.uint64] = np.zeros(count, dtype=np.uint64)
         # Samples whose targets failed.
         self.failed = np.isin(positions, list(part.errors)) if part.errors else np.zeros(count, dtype=np.bool_)
-        kept = np.flatnonzero(staged.is_kept).tolist()
+        kept = staged.is_kept.nonzero()[0].tolist()
         self.entries = {i: cast(PendingCacheEntry, staged.images.item(i)) for i in kept}
         self.decoded_by: Counter[str] = Counter()
         # The kernels' statuses and the segments that they found, until these are looked at.
@@ -159,7 +159,7 @@ class BatchDecoding:
             self._staged.keep_segments(segments, statuses)
         is_damaged = statuses != 0
         self._fill_device_cache(is_damaged)
-        rows = np.flatnonzero(is_damaged & ~self.failed).tolist()
+        rows = (is_damaged & ~self.failed).nonzero()[0].tolist()
         self.decoded_by["kernels"] -= len(rows)
         residents = [i for i in rows if isinstance(self._staged.images.objects.get(i), ResidentJpeg)]
         for i in residents:  # it was sound when it was kept

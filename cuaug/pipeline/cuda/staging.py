@@ -123,7 +123,7 @@ class StagedBatch:
         for name, values in zip(("y0", "x0", "y1", "x1"), self._regions.T, strict=True):
             self._rows[name] = values
         pixel_bytes = self._place_pixels(pixel_rows) if pixel_rows else 0
-        self._jpeg_numbers = np.flatnonzero(self._rows["is_jpeg"])
+        self._jpeg_numbers = self._rows["is_jpeg"].nonzero()[0]
         residents = [cast(ResidentJpeg, images.objects[i]) for i in resident_rows]
         resident_table = self._rows[np.array(resident_rows, dtype=np.int64)]
         resident_table["orientation"], resident_table["is_jpeg"] = [jpeg.orientation for jpeg in residents], 1
