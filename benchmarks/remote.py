@@ -13,7 +13,6 @@ In so small a set, a full shuffle's neighbors within the read-ahead share reques
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import os
@@ -29,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from report import circumstances, write_json
+from report import circumstances, options, settings, write_json
 
 import cuaug
 from cuaug import transforms as T
@@ -97,14 +96,9 @@ def peer_rate(name: str, *arguments: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=3000)
-    parser.add_argument("--latency", type=float, default=0.03)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, images=3000, latency=(0.03, "seconds"), turns=5).parse_args()
     peers, images = installed_peers(), arguments.images // SHARDS * SHARDS
-    results: dict[str, Any] = {"settings": {key: value for key, value in vars(arguments).items() if key != "out"}}
+    results: dict[str, Any] = {"settings": settings(arguments)}
     with tempfile.TemporaryDirectory() as root:
         os.environ |= {"CUAUG_CACHE_DIR": f"{root}/cache", "CUAUG_BENCH_FOLDER": root}
         folder = Path(root, "objects", "bucket")
@@ -119,9 +113,9 @@ def main() -> None:
         try:
             time.sleep(1)
             endpoint = f"http://127.0.0.1:{port}"
-            options = {"access_key_id": "a", "secret_access_key": "b", "endpoint": endpoint, "region": "us-east-1"}
+            storage = {"access_key_id": "a", "secret_access_key": "b", "endpoint": endpoint, "region": "us-east-1"}
             local = TarShards(folder)
-            remote = TarShards("s3://bucket/train-{0..3}.tar", remote=RemoteOptions(storage_options=options))
+            remote = TarShards("s3://bucket/train-{0..3}.tar", remote=RemoteOptions(storage_options=storage))
             orders = {"file order": {}, "windows": {"sampler": cuaug.ShardSampler(local.shard_sizes, 500)}}
             for name, order in {**orders, "full shuffle": {"shuffle": True}}.items():
                 peer_order = "shuffled" if order else "in-order"
@@ -148,9 +142,8 @@ def main() -> None:
         finally:
             server.kill()
             server.wait()
-    if arguments.out:
-        packages = ["torch", "numpy", "obstore", "nvidia-nvimgcodec-cu12", *PEERS]
-        write_json(arguments.out, circumstances(packages) | results)
+    packages = ["torch", "numpy", "obstore", "nvidia-nvimgcodec-cu12", *PEERS]
+    write_json(arguments.out, circumstances(packages) | results)
 
 
 if __name__ == "__main__":
