@@ -19,7 +19,7 @@ from end_to_end import turn
 
 # `peers` makes the examples importable.
 from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, Task
-from report import circumstances, in_turns, options, ratios, settings, spread, write_json
+from report import circumstances, in_turns, options, ratios, settings_of, spread, write_json
 from suites import prepare
 
 import cuaug
@@ -68,7 +68,7 @@ def main() -> None:
     args = parser.parse_args()
 
     result: dict[str, Any] = circumstances(["torch", "numpy", "cuaug", CONTENDERS["dali"].package])
-    result |= {"settings": settings(args), "caches": {}}
+    result |= {"settings": settings_of(args), "caches": {}}
     task = prepare(args.data, "500x375", args.batch_size, args.threads, args.limit)
     dali = CONTENDERS["dali"](task)
     calls: dict[str, Callable[[], Rates]] = {"DALI": lambda: Rates(0.0, turn(dali, 1).images_per_second, 0)}

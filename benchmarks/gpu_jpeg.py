@@ -3,8 +3,7 @@
 Bits: `check_bits` (gpu_jpeg_bits.py). Figures, by CUDA events, as medians over repetitions; batches rotate over several
 buffers, so caches are cold:
     kernels     the launches of a batch, together and apart
-    upload      the copy of what the kernels need of the files, from pinned memory; and in a stream of its own, beside
-                the kernels of other batches
+    upload      the copy of what the kernels need of the files, from pinned memory
     first_visits  the kernels of files without an index entry, which find the entry points first
     chain       from upload to a float16 batch of 224 x 224: RandomResizedCrop, flip, Normalize
     engine      nvImageCodec, whole images, from encoded bytes in memory
@@ -16,7 +15,6 @@ ends otherwise.
 
 from __future__ import annotations
 
-import argparse
 import io
 import statistics
 import sys
@@ -33,7 +31,7 @@ from gpu_kernels import CHAINS, FIRST, SIZE, specializer_for
 from gpu_photos import origin, write_files
 from numpy.typing import NDArray
 from PIL import Image
-from report import gpu_circumstances, write_json
+from report import gpu_circumstances, options, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -157,37 +155,6 @@ class Clock:
     def milliseconds(self, works: Sequence[Callable[[], None]]) -> float:
         """Time of a batch, whose work is queued on one stream."""
 
-        def queue(stream: torch.cuda.Stream) -> torch.cuda.Stream:
-            for work in works:
-                work()
-            return stream
-
-        return self._measure(queue) / len(works)
-
-    def overlapped(self, batches: Sequence[CudaJpegs]) -> float:
-        """Time of a batch whose upload runs beside the kernels of others: by two streams, in turns over the batches."""
-        kernels, rounds = torch.cuda.Stream(), 3
-
-        def queue(copies: torch.cuda.Stream) -> torch.cuda.Stream:
-            kernels.wait_stream(copies)
-            read: dict[int, torch.cuda.Event] = {}
-            for i in list(range(len(batches))) * rounds:
-                if i in read:
-                    copies.wait_event(read[i])
-                batches[i].upload()
-                copied, read[i] = torch.cuda.Event(), torch.cuda.Event()
-                copied.record(copies)
-                with torch.cuda.stream(kernels):
-                    kernels.wait_event(copied)
-                    batches[i].launch()
-                    read[i].record(kernels)
-            return kernels
-
-        return self._measure(queue) / len(batches) / rounds
-
-    def _measure(self, queue: Callable[[torch.cuda.Stream], torch.cuda.Stream]) -> float:
-        """Median time of `queue`, which gets the current stream and returns the stream that ends last."""
-
         def once() -> float:
             torch.cuda.synchronize()
             stream = torch.cuda.Stream()
@@ -195,12 +162,14 @@ class Clock:
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(_WAIT_CYCLES)
                 begin.record(stream)
-                end.record(queue(stream))
+                for work in works:
+                    work()
+                end.record(stream)
             end.synchronize()
             return begin.elapsed_time(end)
 
         once()
-        return statistics.median(once() for _ in range(self._repetitions))
+        return statistics.median(once() for _ in range(self._repetitions)) / len(works)
 
 
 class Benchmark:
@@ -257,7 +226,6 @@ class Benchmark:
         upload = clock.milliseconds([batch.upload for batch in batches])
         row["upload_ms"] = round(upload, 4)
         self._record("upload", case.name, images, upload)
-        self._record("overlapped", case.name, images, clock.overlapped(batches))
 
     def chain(self, case: Case) -> None:
         """From upload to a batch, of a case with crops."""
@@ -301,20 +269,15 @@ class Benchmark:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
-    parser.add_argument("--bits", type=int, default=2000, help="files to compare with Pillow")
-    parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=6, help="CPU threads of nvImageCodec")
+    bits, threads = (2000, "files to compare with Pillow"), (6, "CPU threads of nvImageCodec")
+    parser = options(__doc__, data="photos", bits=bits, repetitions=7, threads=threads)
     parser.add_argument("--tiny", action="store_true", help="small images and batches: figures mean nothing")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12", "pillow"])
 
     def store(found: dict[str, Any]) -> None:
         result.update(found)
-        if args.out:
-            write_json(args.out, result)
+        write_json(args.out, result)
 
     bits = check_bits(args.bits)
     store({"bit_exact": bits.pop("bit_exact"), "bits": bits, "photos": origin()})

@@ -16,20 +16,7 @@ from typing import Any, NamedTuple
 
 from report import gpu_circumstances, write_json
 
-STAGES = (
-    "smoke",
-    "tests",
-    "sanitizer",
-    "decode",
-    "kernels",
-    "end-to-end",
-    "training",
-    "memory",
-    "ncu",
-    "clips",
-    "dali",
-    "jpeg",
-)
+STAGES = "smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "clips", "dali", "jpeg"
 FIRST = "crop, flip, normalize"
 
 
@@ -102,17 +89,6 @@ def training(result: dict[str, Any]) -> Iterator[Row]:
         yield Row(f"ResNet-50 step, {name}", f"{times}, slowed by {spread(row['slower_percent'])} %", goal, met)
 
 
-def ncu(result: dict[str, Any]) -> Iterator[Row]:
-    if "left_out" in result:
-        yield Row("ncu, left out", result["left_out"])
-        return
-    for launch in result["launches"]:
-        shown = ("Duration", "Registers Per Thread", "Achieved Occupancy", "DRAM Throughput")
-        metrics = {name: launch["metrics"][name] for name in shown if name in launch["metrics"]}
-        figure = ", ".join(f"{name} {value:g} {unit}".rstrip() for name, (value, unit) in metrics.items())
-        yield Row(f"ncu, {launch['kernel']} {launch['grid']}", figure)
-
-
 def clips(result: dict[str, Any]) -> Iterator[Row]:
     for size, row in result["sizes"].items():
         for device, rates in row["clips_per_second"].items():
@@ -168,7 +144,6 @@ READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
     "gpu_decode": [decode],
     "gpu_end_to_end": [end_to_end],
     "training_step_cuda": [training],
-    "gpu_ncu": [ncu],
     "gpu_clips": [clips],
     "gpu_dali": [dali],
     "gpu_jpeg": [jpeg],

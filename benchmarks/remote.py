@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from report import circumstances, options, settings, write_json
+from report import circumstances, options, settings_of, write_json
 
 import cuaug
 from cuaug import transforms as T
@@ -98,7 +98,7 @@ def peer_rate(name: str, *arguments: str) -> float:
 def main() -> None:
     arguments = options(__doc__, images=3000, latency=(0.03, "seconds"), turns=5).parse_args()
     peers, images = installed_peers(), arguments.images // SHARDS * SHARDS
-    results: dict[str, Any] = {"settings": settings(arguments)}
+    results: dict[str, Any] = {"settings": settings_of(arguments)}
     with tempfile.TemporaryDirectory() as root:
         os.environ |= {"CUAUG_CACHE_DIR": f"{root}/cache", "CUAUG_BENCH_FOLDER": root}
         folder = Path(root, "objects", "bucket")

@@ -29,7 +29,7 @@ __all__ = [
     "print_spreads",
     "processor_seconds",
     "ratios",
-    "settings",
+    "settings_of",
     "spread",
     "write_json",
 ]
@@ -92,7 +92,7 @@ def options(
     return parser
 
 
-def settings(args: argparse.Namespace, *hidden: str) -> dict[str, Any]:
+def settings_of(args: argparse.Namespace, *hidden: str) -> dict[str, Any]:
     """The arguments for JSON, without folders and `hidden` ones."""
     return {name: value for name, value in vars(args).items() if name not in ("data", "out", *hidden)}
 
