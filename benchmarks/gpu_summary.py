@@ -50,6 +50,8 @@ def batches(result: dict[str, Any]) -> Iterator[Row]:
         for name, ratio in ratios.items():
             if name != "cuaug":
                 yield Row(f"batch on the GPU, {chain}: cuaug as a multiple of {name}", spread(ratio))
+    for name, reason in result["left_out"].items():
+        yield Row(f"batch on the GPU, {name}, left out", reason)
 
 
 def decode(result: dict[str, Any]) -> Iterator[Row]:
@@ -132,21 +134,16 @@ def jpeg(result: dict[str, Any]) -> Iterator[Row]:
             yield Row(f"JPEG, {name}", f"{case['ms']:.3f} ms; scan_jpeg alone {case['scan_jpeg_ms']:.3f} ms")
 
 
-def left_out(result: dict[str, Any]) -> Iterator[Row]:
-    for name, reason in result["left_out"].items():
-        yield Row(f"batch on the GPU, {name}, left out", reason)
-
-
-READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
-    "gpu_smoke": [smoke],
-    "gpu_kernels": [kernels],
-    "batch_augmentation": [batches, left_out],
-    "gpu_decode": [decode],
-    "gpu_end_to_end": [end_to_end],
-    "training_step_cuda": [training],
-    "gpu_clips": [clips],
-    "gpu_dali": [dali],
-    "gpu_jpeg": [jpeg],
+READERS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
+    "gpu_smoke": smoke,
+    "gpu_kernels": kernels,
+    "batch_augmentation": batches,
+    "gpu_decode": decode,
+    "gpu_end_to_end": end_to_end,
+    "training_step_cuda": training,
+    "gpu_clips": clips,
+    "gpu_dali": dali,
+    "gpu_jpeg": jpeg,
 }
 
 
@@ -160,13 +157,12 @@ def spread(values: dict[str, float]) -> str:
 
 def figures(folders: list[Path]) -> Iterator[Row]:
     """The rows of all results."""
-    for name, readers in READERS.items():
+    for name, read in READERS.items():
         for path in (folder / f"{name}.json" for folder in folders):
             if not path.exists():
                 continue
             try:
-                result = json.loads(path.read_text())
-                rows = [row for read in readers for row in read(result)]
+                rows = list(read(json.loads(path.read_text())))
             except (ValueError, KeyError, IndexError) as error:  # an interrupted benchmark
                 rows = [Row(path.name, f"is incomplete: {error!r}")]
             yield from rows

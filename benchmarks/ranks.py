@@ -13,7 +13,6 @@ end_to_end.py uses it for 1, 2, 4 and 8 ranks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -115,9 +114,5 @@ def epoch_rows(runs: dict[str, list[Epoch]]) -> dict[str, list[dict[str, float]]
 def print_epochs(rows: dict[str, list[dict[str, float]]], title: str) -> None:
     """Print a line per run: images/s, multiple of "without", and share of crops, for each epoch."""
     for name, epochs in rows.items():
-        print(f"  {title:10}{name:10}" + "".join(f"{cell:>24}" for cell in _cells(epochs)), flush=True)
-
-
-def _cells(epochs: list[dict[str, float]]) -> Iterator[str]:
-    for row in epochs:
-        yield f"{row['images_per_second']:.0f} ({row['to_without']:.2f}x, {row['crops']:.0%})"
+        cells = [f"{row['images_per_second']:.0f} ({row['to_without']:.2f}x, {row['crops']:.0%})" for row in epochs]
+        print(f"  {title:10}{name:10}" + "".join(f"{cell:>24}" for cell in cells), flush=True)

@@ -23,12 +23,13 @@ import sys
 import tarfile
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
-from report import circumstances, options, settings_of, write_json
+from report import circumstances, in_turns, options, ratios, settings_of, write_json
 
 import cuaug
 from cuaug import transforms as T
@@ -119,26 +120,16 @@ def main() -> None:
             orders = {"file order": {}, "windows": {"sampler": cuaug.ShardSampler(local.shard_sizes, 500)}}
             for name, order in {**orders, "full shuffle": {"shuffle": True}}.items():
                 peer_order = "shuffled" if order else "in-order"
+                calls = {"local": partial(rate, local, order), "remote": partial(rate, remote, order)}
+                calls |= {peer: partial(peer_rate, peer, endpoint, str(images), peer_order) for peer in peers}
                 before = remote.remote_counts()["requests"]
-                rows = [
-                    {"local": rate(local, order), "remote": rate(remote, order)}
-                    | {peer: peer_rate(peer, endpoint, str(images), peer_order) for peer in peers}
-                    for _ in range(arguments.turns)
-                ]
-                results[name] = {side: statistics.median(row[side] for row in rows) for side in rows[0]}
-                ratios = {
-                    side: statistics.median(row["remote"] / row[side] for row in rows) for side in ("local", *peers)
-                }
-                results[name]["remote_ratio_to"] = ratios
-                requests = (remote.remote_counts()["requests"] - before) / (arguments.turns * images)
-                results[name]["requests_per_image"] = requests
-                rates = ", ".join(f"{side} {results[name][side]:.0f}" for side in rows[0])
-                print(f"{name}: images/s: {rates}", flush=True)
-                print(
-                    f"  requests per image {requests:.2f}; remote /",
-                    ", ".join(f"{side} {ratio:.2f}" for side, ratio in ratios.items()),
-                    flush=True,
-                )
+                print(f"{name}: images/s")
+                rates = in_turns(calls, arguments.turns, warm_up=0, show=lambda value: f"{value:.0f}")
+                row = results[name] = {side: statistics.median(values) for side, values in rates.items()}
+                sides = ("local", *peers)
+                row["remote_ratio_to"] = {side: ratios(rates["remote"], rates[side])["median"] for side in sides}
+                row["requests_per_image"] = (remote.remote_counts()["requests"] - before) / arguments.turns / images
+                print(f"  {row}", flush=True)
         finally:
             server.kill()
             server.wait()
