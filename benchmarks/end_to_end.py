@@ -25,7 +25,7 @@ from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
 import torch
-from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Task
+from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Task, installed
 from ranks import epoch_rows, measure_runs, print_epochs
 from report import circumstances, options, processor_seconds, spread, write_json
 from suites import SUITES, Suite, prepare
@@ -194,8 +194,8 @@ def select(requested: list[str] | None, chain: str) -> tuple[list[str], dict[str
     supported = {name: kind for name, kind in CONTENDERS.items() if chain in kind.chains}
     if requested is not None:
         return [name for name in requested if name in supported], {}
-    reasons = {name: kind.missing() for name, kind in supported.items()}
-    return [name for name in supported if not reasons[name]], {name: why for name, why in reasons.items() if why}
+    found, left_out = installed(supported)
+    return list(found), left_out
 
 
 def run(name: str, args: argparse.Namespace) -> None:
@@ -206,8 +206,6 @@ def run(name: str, args: argparse.Namespace) -> None:
     batch_size, limit = args.batch_size or suite.batch_size, args.limit or suite.limit
     task = prepare(args.data, suite.pictures, batch_size, args.threads, limit, suite.chain, suite.size, args.quick)
     print(f"{name}: {suite.title}")
-    for contender, reason in left_out.items():
-        print(f"  {contender} is left out: {reason}")
     result["suite"] = {"name": name, "title": suite.title, "pictures": suite.pictures, "files": len(task.samples)}
     result["settings"] = {"batch_size": batch_size, "size": suite.size, "rank_batch_size": suite.rank_batch_size}
     result["settings"] |= {key: getattr(args, key) for key in ("threads", "epochs", "quick")}

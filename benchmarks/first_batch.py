@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from peers import CONTENDERS, Contender, Task
+from peers import CONTENDERS, Contender, Task, installed
 from peers.pillow import Pillow
 from report import circumstances, in_turns, options, spread, write_json
 from suites import prepare
@@ -130,10 +130,8 @@ def main() -> None:
     folder = Path(task.samples[0][0]).parent
     if args.quick:
         args.repetitions = 1
-    reasons = {name: kind.missing() for name, kind in STARTERS.items() if name == "cuaug" or not args.quick}
-    for name in [name for name, why in reasons.items() if why]:
-        print(f"  {name} is left out: {reasons[name]}")
-    calls = {name: partial(measure, name, folder, args) for name, why in reasons.items() if not why}
+    kinds, _ = installed({"cuaug": STARTERS["cuaug"]} if args.quick else STARTERS)
+    calls = {name: partial(measure, name, folder, args) for name in kinds}
     result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in calls)])
     result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions", "quick")}
     result["goals"] = GOALS

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import statistics
 import time
 from typing import Any
 
 import numpy as np
 import torch
+from gpu_kernels import Clock
 from report import gpu_circumstances, options, settings_of, spread, write_json
 from synthetic_videos import write_videos
 
@@ -93,15 +93,9 @@ def measure_conversion(height: int, width: int, frames: int, repetitions: int) -
     targets = [target + 3 * height * width * i for i in range(frames)]
     (rows,) = table.upload(describe_frames(images, (0, 0, height, width), targets, 3 * width))
     kernel, stream = cuda.convert_kernel(device.index), LaunchStream(torch.cuda.current_stream().cuda_stream)
-    times = []
-    for _ in range(repetitions + 1):  # the first warms up
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        kernel((frames, height, 1), (cuda.THREADS, 1, 1), (np.uint64(rows.data_ptr()),), shared_mem=0, stream=stream)
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    milliseconds = statistics.median(times[1:])
+    launch = (frames, height, 1), (cuda.THREADS, 1, 1), (np.uint64(rows.data_ptr()),)
+    clock = Clock(repetitions, warm_up_seconds=0.2, flush_bytes=256 << 20)
+    milliseconds = clock.milliseconds(lambda: kernel(*launch, shared_mem=0, stream=stream))
     moved = frames * (size + 3 * height * width)
     return {"frames": frames, "ms": milliseconds, "gigabytes_per_second": moved / max(milliseconds, 1e-9) / 1e6}
 

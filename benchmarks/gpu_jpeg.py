@@ -16,9 +16,8 @@ ends otherwise.
 from __future__ import annotations
 
 import io
-import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ import numpy as np
 import torch
 from gpu_decode import Batches
 from gpu_jpeg_bits import check_bits
-from gpu_kernels import CHAINS, FIRST, SIZE, specializer_for
+from gpu_kernels import CHAINS, FIRST, SIZE, Clock, specializer_for
 from gpu_photos import origin, write_files
 from numpy.typing import NDArray
 from PIL import Image
@@ -45,8 +44,7 @@ from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 from tests.support.cuda_jpegs import CudaJpegs
 
-# Keeps the device waiting until the CPU has queued the work to time: 30 ms or so.
-_WAIT_CYCLES = 50_000_000
+_WAIT_CYCLES = 50_000_000  # 30 ms or so
 _POINT_BYTES = 10  # of an entry point in the index, of three components
 
 
@@ -146,32 +144,6 @@ class Chain:
         executor.run(sources, self.target, pitches=pitches, workspace=self.workspace, specializer=specializer)
 
 
-class Clock:
-    """Measures device time per batch: the median of `repetitions` runs over all batches."""
-
-    def __init__(self, repetitions: int) -> None:
-        self._repetitions = repetitions
-
-    def milliseconds(self, works: Sequence[Callable[[], None]]) -> float:
-        """Time of a batch, whose work is queued on one stream."""
-
-        def once() -> float:
-            torch.cuda.synchronize()
-            stream = torch.cuda.Stream()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            with torch.cuda.stream(stream):
-                torch.cuda._sleep(_WAIT_CYCLES)
-                begin.record(stream)
-                for work in works:
-                    work()
-                end.record(stream)
-            end.synchronize()
-            return begin.elapsed_time(end)
-
-        once()
-        return statistics.median(once() for _ in range(self._repetitions)) / len(works)
-
-
 class Benchmark:
     """Measures, and stores each figure at once: an interrupted run keeps its results."""
 
@@ -179,6 +151,11 @@ class Benchmark:
         self._photos, self._clock, self._store = photos, clock, store
         self._rates: dict[str, Any] = {}
         self._cases: dict[str, Any] = {}
+
+    def _milliseconds(self, works: Iterable[Callable[[], None]]) -> float:
+        """Device time of a batch: the work of all batches is queued at once."""
+        queued = list(works)
+        return self._clock.milliseconds(lambda: [work() for work in queued]) / len(queued)
 
     def _record(self, group: str, name: str, images: int, milliseconds: float) -> None:
         """Enters a rate, in images/s; without a name, the group is one figure."""
@@ -206,7 +183,7 @@ class Benchmark:
     def kernels(self, case: Case) -> None:
         """The kernels and the upload of a case."""
         batches = [batch for batch, _ in self._batches(case)]
-        images, clock = self._photos.count_in(case), self._clock
+        images = self._photos.count_in(case)
         launches = [batch.prepared for batch in batches]
         row: dict[str, Any] = {
             "buffers": len(batches),
@@ -217,13 +194,13 @@ class Benchmark:
             },
         }
         self._cases[case.name] = row
-        launch_all = clock.milliseconds([batch.launch for batch in batches])
+        launch_all = self._milliseconds(batch.launch for batch in batches)
         row["kernels_ms"] = {"all": round(launch_all, 4)} | {
-            name: round(clock.milliseconds([partial(batch.launch, [name]) for batch in batches]), 4)
+            name: round(self._milliseconds(partial(batch.launch, [name]) for batch in batches), 4)
             for name in batches[0].kernels
         }
         self._record("kernels", case.name, images, launch_all)
-        upload = clock.milliseconds([batch.upload for batch in batches])
+        upload = self._milliseconds(batch.upload for batch in batches)
         row["upload_ms"] = round(upload, 4)
         self._record("upload", case.name, images, upload)
 
@@ -239,7 +216,7 @@ class Benchmark:
             batch.launch()
             chain.run(batch.addresses, specializer)
 
-        milliseconds = self._clock.milliseconds([partial(run, *pair) for pair in pairs])
+        milliseconds = self._milliseconds(partial(run, *pair) for pair in pairs)
         self._cases[f"chain of {case.name}"] = {"ms": round(milliseconds, 4), "launches": dict(specializer.launches)}
         self._record("chain", case.name, self._photos.count_in(case), milliseconds)
 
@@ -256,8 +233,8 @@ class Benchmark:
     def first_visits(self, case: Case) -> None:
         """The kernels of files without an index entry: they find the entry points, then decode."""
         batches = [batch for batch, _ in self._batches(case, has_index=False)]
-        everything = self._clock.milliseconds([batch.launch for batch in batches])
-        scan = self._clock.milliseconds([partial(batch.launch, ["scan_jpeg"]) for batch in batches])
+        everything = self._milliseconds(batch.launch for batch in batches)
+        scan = self._milliseconds(partial(batch.launch, ["scan_jpeg"]) for batch in batches)
         self._cases[f"first visits of {case.name}"] = {
             "ms": round(everything, 4),
             "scan_jpeg_ms": round(scan, 4),
@@ -282,7 +259,9 @@ def main() -> None:
     bits = check_bits(args.bits)
     store({"bit_exact": bits.pop("bit_exact"), "bits": bits, "photos": origin()})
     print(f"{result['device']}: bit_exact {result['bit_exact']}; {bits}", flush=True)
-    benchmark = Benchmark(Photos(args.data, args.tiny), Clock(args.repetitions), store)
+    # Batches rotate over several buffers, so nothing needs to flush the L2 cache.
+    clock = Clock(args.repetitions, warm_up_seconds=0, flush_bytes=0, wait_cycles=_WAIT_CYCLES)
+    benchmark = Benchmark(Photos(args.data, args.tiny), clock, store)
     first, crops = CASES[:2]
     for case in CASES[:2]:
         benchmark.kernels(case)

@@ -42,8 +42,6 @@ CHAINS = {
     "resize, normalize": [T.Resize((SIZE, SIZE)), NORMALIZE],
     "center crop, normalize": [T.CenterCrop(SIZE), NORMALIZE],
 }
-# Keeps the device waiting until the CPU has queued the work to time.
-_WAIT_CYCLES = 4_000_000
 _COMPILE_SECONDS = 90
 
 
@@ -55,11 +53,13 @@ class Clock:
         repetitions: number of measurements.
         warm_up_seconds: busy time before them: an idle device runs at a fraction of its full clock.
         flush_bytes: memory that is written before each, to empty the L2 cache.
+        wait_cycles: keep the device waiting until the CPU has queued the work to time.
     """
 
     repetitions: int
     warm_up_seconds: float
     flush_bytes: int
+    wait_cycles: int = 4_000_000
 
     def milliseconds(self, work: Callable[[], Any]) -> float:
         """Median time of `work`, queued while the device is kept busy, with a cold L2 cache.
@@ -72,7 +72,7 @@ class Clock:
         def once() -> float:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             flush.zero_()
-            torch.cuda._sleep(_WAIT_CYCLES)
+            torch.cuda._sleep(self.wait_cycles)
             begin.record()
             work()
             end.record()

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from peers import CONTENDERS, Contender, Task
+from peers import CONTENDERS, Contender, Task, installed
 from peers.dali import DaliOnGpu
 from peers.ours import Cuaug
 from report import circumstances, gpu_circumstances, in_turns, options, spread, write_json
@@ -250,11 +250,7 @@ def main() -> None:
         task = Task(samples, batch_size, args.size, args.threads)
     else:
         task = prepare(args.data, "500x375", batch_size, args.threads, None)
-    kinds = contenders_on(args.device)
-    result["left_out"] = {name: reason for name, kind in kinds.items() if (reason := kind.missing())}
-    for name, reason in result["left_out"].items():
-        print(f"  {name} is left out: {reason}", flush=True)
-        del kinds[name]
+    kinds, result["left_out"] = installed(contenders_on(args.device))
     rows = result["step"] = measure(task, kinds, args.device, trainer(args.device, args.width), args.repetitions, steps)
     print(f"  {'':24}{'ms per step':>12}{'images/s':>10}{'slower by':>11}{'min - max':>17}")
     for name, row in rows.items():
