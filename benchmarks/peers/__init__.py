@@ -28,7 +28,8 @@ from peers.spdl import Spdl
 from peers.task import CHAINS, VIEWS, Contender, Task
 
 __all__ = [
-    "CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "VIEWS", "Contender", "Task", "installed", "random_crop_box",
+    "CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "VIEWS", "Contender", "Task", "installed",
+    "random_crop_box",
 ]  # fmt: skip
 
 CONTENDERS: dict[str, type[Contender]] = {
