@@ -11,13 +11,22 @@ the tensor to the finished batch on the device.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
-from report import circumstances, gpu_circumstances, print_spreads, spread, take_turns, write_json
+from report import (
+    circumstances,
+    gpu_circumstances,
+    in_turns,
+    milliseconds,
+    options,
+    print_spreads,
+    ratios,
+    spread,
+    write_json,
+)
 from torch import Tensor
 
 from cuaug import transforms as T
@@ -67,12 +76,10 @@ def check(name: str, images: Tensor, size: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, repetitions=5)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch-size", type=int, help="default: 32, with a GPU 256")
     parser.add_argument("--calls", type=int, help="per turn; default: 2, with a GPU 10")
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     cuda = args.device == "cuda"
     size, calls = args.batch_size or (256 if cuda else 32), args.calls or (10 if cuda else 2)
@@ -93,29 +100,22 @@ def main() -> None:
             except ImportError as error:
                 result["left_out"][make.__name__.removeprefix("by_")] = str(error)
 
-        def timed(augment: Augment) -> Callable[[], None]:
-            def call() -> None:
-                augment(images)
-                if cuda:
-                    torch.cuda.synchronize()
-
-            return call
+        def call(augment: Augment) -> None:
+            augment(images)
+            if cuda:
+                torch.cuda.synchronize()
 
         for name, augment in contenders.items():
             check(name, augment(images), size)
-        times = take_turns({name: (calls, timed(augment)) for name, augment in contenders.items()}, args.repetitions)
+        timed = {name: partial(milliseconds, partial(call, augment), calls) for name, augment in contenders.items()}
+        times = in_turns(timed, args.repetitions)
         result["ms"][chain] = {name: spread(values) for name, values in times.items()}
-        result["cuaug_to_this"][chain] = {
-            name: spread([theirs / ours for ours, theirs in zip(times["cuaug"], values, strict=True)])
-            for name, values in times.items()
-        }
+        result["cuaug_to_this"][chain] = {name: ratios(values, times["cuaug"]) for name, values in times.items()}
         print(f"{chain}: ms for {size} images on {result['device']}")
         print_spreads(result["ms"][chain])
     for name, reason in result["left_out"].items():
         print(f"{name} is left out: {reason}")
-    if args.out:
-        write_json(args.out, result)
-        print(f"written to {args.out}")
+    write_json(args.out, result)
 
 
 if __name__ == "__main__":

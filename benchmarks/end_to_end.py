@@ -21,17 +21,15 @@ import argparse
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
 import torch
-from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Task
+from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Task, installed
 from ranks import epoch_rows, measure_runs, print_epochs
-from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
+from report import circumstances, options, processor_seconds, spread, write_json
 from suites import SUITES, Suite, prepare
 from tables import FIRST_EPOCH, KEPT_INDEX
-
-from cuaug.sources.jpeg_index_file import JPEG_INDEX_NAME
 
 #: cuaug's contenders, and the JSON key of their ratio to each peer. "cuaug" is timed from the third epoch on.
 OWN = {
@@ -119,42 +117,28 @@ def turn(contender: Contender, epochs: int) -> Turn:
     return Turn(images / elapsed, 1000 * (processor_seconds() - before) / images)
 
 
-def throughput(contender: Contender, epochs: int) -> float:
-    """Images per second of one `turn`."""
-    return turn(contender, epochs).images_per_second
-
-
 def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict[str, list[Turn]]:
     """Turns of each contender; contenders alternate: A B C D, A B C D, ...
 
     For chains that crop, "cuaug" has a second turn, on new loaders: its first epochs without and with a kept index.
     """
-    contenders: dict[str, Contender] = {}
     turns: dict[str, list[Turn]] = {name: [] for name in names}
-    try:
-        for name in names:
-            contenders[name] = CONTENDERS[name](task)
-            check(contenders[name])
+    with ExitStack() as stack:
+        contenders = {name: stack.enter_context(closing(CONTENDERS[name](task))) for name in names}
+        for contender in contenders.values():
+            check(contender)
         for repetition in range(repetitions):
             for name, contender in contenders.items():
                 turns[name].append(turn(contender, epochs))
             if "cuaug" in names and task.chain != "detection":
                 settle()
-                runs = measure_runs(list(task.samples), task, index_path(task), epochs=1)
+                runs = measure_runs(task, epochs=1)
                 for name, run in ((FIRST_EPOCH, "first run"), (KEPT_INDEX, "later run")):
                     (epoch,) = runs[run]
                     turns.setdefault(name, []).append(Turn(epoch.images_per_second, epoch.cpu_seconds_per_1000_images))
             line = ", ".join(f"{name} {values[-1].images_per_second:.0f}" for name, values in turns.items())
             print(f"  {repetition + 1}/{repetitions}: {line}", flush=True)
-    finally:
-        for contender in contenders.values():
-            contender.close()
     return turns
-
-
-def index_path(task: Task) -> Path:
-    """Where a Loader of the task's files keeps its JPEG index."""
-    return Path(task.samples[0][0]).resolve().parent / JPEG_INDEX_NAME
 
 
 def simulate_ranks(suite: Suite, args: argparse.Namespace) -> dict[str, Any]:
@@ -167,7 +151,7 @@ def simulate_ranks(suite: Suite, args: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for ranks in suite.ranks:
         settle()
-        runs = epoch_rows(measure_runs(list(task.samples), task, index_path(task), ranks))
+        runs = epoch_rows(measure_runs(task, ranks))
         print_epochs(runs, f"{ranks} rank{'s' if ranks > 1 else ''}")
         found[str(ranks)] = runs
     return found
@@ -210,58 +194,43 @@ def select(requested: list[str] | None, chain: str) -> tuple[list[str], dict[str
     supported = {name: kind for name, kind in CONTENDERS.items() if chain in kind.chains}
     if requested is not None:
         return [name for name in requested if name in supported], {}
-    reasons = {name: kind.missing() for name, kind in supported.items()}
-    return [name for name in supported if not reasons[name]], {name: why for name, why in reasons.items() if why}
+    found, left_out = installed(supported)
+    return list(found), left_out
 
 
 def run(name: str, args: argparse.Namespace) -> None:
-    """Measure one suite, print it, and write its JSON and plot."""
+    """Measure one suite, print it, and write its JSON."""
     suite = SUITES[name].quick() if args.quick else SUITES[name]
     names, left_out = select(args.contenders, suite.chain)
     result: dict[str, Any] = circumstances(["torch", "numpy", *(CONTENDERS[contender].package for contender in names)])
     batch_size, limit = args.batch_size or suite.batch_size, args.limit or suite.limit
     task = prepare(args.data, suite.pictures, batch_size, args.threads, limit, suite.chain, suite.size, args.quick)
     print(f"{name}: {suite.title}")
-    for contender, reason in left_out.items():
-        print(f"  {contender} is left out: {reason}")
     result["suite"] = {"name": name, "title": suite.title, "pictures": suite.pictures, "files": len(task.samples)}
-    result["settings"] = {
-        "batch_size": batch_size,
-        "size": suite.size,
-        "threads": args.threads,
-        "epochs": args.epochs,
-        "rank_batch_size": suite.rank_batch_size,
-        "quick": args.quick,
-    }
+    result["settings"] = {"batch_size": batch_size, "size": suite.size, "rank_batch_size": suite.rank_batch_size}
+    result["settings"] |= {key: getattr(args, key) for key in ("threads", "epochs", "quick")}
     result["left_out"] = left_out
     result["contenders"] = summarize(measure(task, names, args.repetitions or suite.repetitions, args.epochs))
     print(table(result["contenders"]), flush=True)
     if suite.ranks and "cuaug" in names:
         result["ranks"] = simulate_ranks(suite, args)
-    if args.out:
-        path = args.out / f"end_to_end_{name}.json"
-        write_json(path, result)
-        rows = result["contenders"].items()
-        titles = {key: kind.name for key, kind in CONTENDERS.items()}
-        bars = [Bar(titles.get(key, key), row["images_per_second"], key in OWN) for key, row in rows]
-        bar_plot(path.with_suffix(".svg"), suite.title, f"images/s, {args.threads} threads or workers", bars)
-        print(f"written to {path}")
+    write_json(args.out, result, f"end_to_end_{name}.json")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
-    parser.add_argument(
-        "--data", type=Path, default=Path("bench-data"), help="folder of image sets, written if missing"
+    parser = options(
+        __doc__,
+        data="photos",
+        out="write a JSON for each suite into this folder",
+        threads=(2, "threads, or worker processes of a DataLoader"),
+        epochs=(1, "timed epochs per turn"),
     )
+    parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="default: all that are installed")
-    parser.add_argument("--threads", type=int, default=2, help="threads, or worker processes of a DataLoader")
     parser.add_argument("--batch-size", type=int, help="default: the suite's")
     parser.add_argument("--repetitions", type=int, help="default: the suite's")
-    parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
     parser.add_argument("--limit", type=int, help="use only the first files of each set, but for ranks")
     parser.add_argument("--quick", action="store_true", help="few files and one repetition, to try the program")
-    parser.add_argument("--out", type=Path, help="write a JSON and a plot for each suite into this folder")
     args = parser.parse_args()
     for name in SUITES if args.suite == "all" else [args.suite]:
         run(name, args)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
-from report import circumstances, parse, spread, write_json
+from report import circumstances, in_turns, milliseconds, options, ratios, spread, write_json
 from skimage.data import astronaut
 
 from cuaug import Loader
@@ -33,14 +34,6 @@ CHAINS = {
     "evaluation, bicubic": [T.Resize(256, "bicubic"), T.CenterCrop(224), NORMALIZE],
 }
 SIZES = {"500 x 375 to 224 x 224": ((375, 500), (224, 224)), "1920 x 1080 to 224 x 224": ((1080, 1920), (224, 224))}
-
-
-def cpu_time(call: Callable[[], object], calls: int) -> float:
-    """Milliseconds of CPU time per call."""
-    begin = time.thread_time()
-    for _ in range(calls):
-        call()
-    return (time.thread_time() - begin) / calls * 1e3
 
 
 def executor(photo: np.ndarray, size: tuple[int, int], filter: Filter, pillow: int | None) -> Callable[[], object]:
@@ -65,11 +58,8 @@ def resizes(repetitions: int) -> dict[str, Any]:
                 "floats": executor(photo, new, filter, None),
                 "pillow=13": executor(photo, new, filter, 13),
             }
-            times: dict[str, list[float]] = {contender: [] for contender in contenders}
-            for _ in range(repetitions + 1):
-                for contender, call in contenders.items():
-                    times[contender].append(cpu_time(call, 5))
-            found[f"{name}, {filter.name.lower()}"] = summary({key: values[1:] for key, values in times.items()})
+            calls = {key: partial(milliseconds, call, 5, time.thread_time) for key, call in contenders.items()}
+            found[f"{name}, {filter.name.lower()}"] = summary(in_turns(calls, repetitions))
     return found
 
 
@@ -85,27 +75,24 @@ def chains(folder: Path, files: int, repetitions: int) -> dict[str, Any]:
             label: Loader(str(folder / "*.jpg"), chain, pillow=pillow, **options)
             for label, pillow in (("floats", None), ("pillow=13", 13))
         }
-        times: dict[str, list[float]] = {label: [] for label in loaders}
-        for _ in range(repetitions + 1):
-            for label, loader in loaders.items():
-                begin = time.process_time()
-                images = sum(len(batch.images) for batch in loader)
-                times[label].append((time.process_time() - begin) / images * 1e3)
-        found[name] = summary({label: values[1:] for label, values in times.items()})
+        found[name] = summary(in_turns({key: partial(epoch, each) for key, each in loaders.items()}, repetitions))
         for loader in loaders.values():
             loader.close()
     return found
 
 
+def epoch(loader: Loader) -> float:
+    """Milliseconds of CPU time per image."""
+    begin = time.process_time()
+    images = sum(len(batch.images) for batch in loader)
+    return (time.process_time() - begin) / images * 1e3
+
+
 def summary(values: dict[str, list[float]]) -> dict[str, Any]:
     """The spread of each contender, and of the ratio of `pillow=13` to each other one."""
     exact = values["pillow=13"]
-    ratios = {
-        f"pillow=13 / {name}": spread([a / b for a, b in zip(exact, other, strict=True)])
-        for name, other in values.items()
-        if name != "pillow=13"
-    }
-    return {name: spread(each) for name, each in values.items()} | ratios
+    quotients = {f"pillow=13 / {name}": ratios(exact, each) for name, each in values.items() if name != "pillow=13"}
+    return {name: spread(each) for name, each in values.items()} | quotients
 
 
 def show(title: str, found: dict[str, Any]) -> None:
@@ -116,12 +103,11 @@ def show(title: str, found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    args = parse(__doc__, files=512, repetitions=9)
+    args = options(__doc__, files=512, repetitions=9).parse_args()
     alone = resizes(args.repetitions)
     show("One resize, milliseconds of CPU time", alone)
     with tempfile.TemporaryDirectory() as folder:
         whole = chains(Path(folder), args.files, args.repetitions)
     show("From files on two threads, milliseconds of CPU time per image", whole)
-    if args.out:
-        result = {"resizes": alone, "chains": whole, "circumstances": circumstances(["numpy", "pillow", "torch"])}
-        write_json(args.out, result)
+    result = {"resizes": alone, "chains": whole, "circumstances": circumstances(["numpy", "pillow", "torch"])}
+    write_json(args.out, result)

@@ -24,12 +24,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from peers import CONTENDERS, Contender, Task
+from peers import CONTENDERS, Contender, Task, installed
 from peers.pillow import Pillow
-from report import Bar, bar_plot, circumstances, spread, write_json
+from report import circumstances, in_turns, options, spread, write_json
 from suites import prepare
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -115,13 +116,9 @@ def _python(*arguments: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--repetitions", type=int, default=5)
+    out = "write first_batch.json into this folder"
+    parser = options(__doc__, data="photos", out=out, threads=2, batch_size=128, repetitions=5)
     parser.add_argument("--quick", action="store_true", help="one start of cuaug alone")
-    parser.add_argument("--out", type=Path, help="write first_batch.json and a plot into this folder")
     parser.add_argument("--child", choices=list(STARTERS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -133,34 +130,23 @@ def main() -> None:
     folder = Path(task.samples[0][0]).parent
     if args.quick:
         args.repetitions = 1
-    reasons = {name: kind.missing() for name, kind in STARTERS.items() if name == "cuaug" or not args.quick}
-    for name in [name for name, why in reasons.items() if why]:
-        print(f"  {name} is left out: {reasons[name]}")
-    times: dict[str, list[Seconds]] = {name: [] for name, why in reasons.items() if not why}
-    result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in times)])
+    kinds, _ = installed({"cuaug": STARTERS["cuaug"]} if args.quick else STARTERS)
+    calls = {name: partial(measure, name, folder, args) for name in kinds}
+    result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in calls)])
     result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions", "quick")}
     result["goals"] = GOALS
-    for name in times:
-        measure(name, folder, args)  # compiles the modules
-    for repetition in range(args.repetitions):
-        for name, runs in times.items():
-            runs.append(measure(name, folder, args))
-        line = ", ".join(f"{name} {runs[-1].from_start:.1f} ({runs[-1].warm:.2f})" for name, runs in times.items())
-        print(f"  {repetition + 1}/{args.repetitions}: {line}", flush=True)
+    # The first turn compiles the modules.
+    times = in_turns(calls, args.repetitions, show=lambda run: f"{run.from_start:.1f} ({run.warm:.2f})")
     print(f"  {'seconds to the first batch':28}{'from start':>12}{'from construction':>20}{'warm':>8}{'import':>10}")
     result["seconds"] = {}
     for name, runs in times.items():
         columns = zip(Seconds._fields, zip(*runs, strict=True), strict=True)
-        result["seconds"][name] = row = {field: spread(list(column)) for field, column in columns}
+        result["seconds"][name] = row = {field: spread(column) for field, column in columns}
         print(f"  {name:28}" + "".join(f"{row[f]['median']:{w}.2f}" for f, w in zip(row, (12, 20, 8, 10), strict=True)))
     for field, goal in GOALS.items():
         median = result["seconds"]["cuaug"][field]["median"]
         print(f"  goal for cuaug, {field}: {goal} s, {'met' if median <= goal else 'missed'} ({median:.3f} s)")
-    if args.out:
-        write_json(args.out / "first_batch.json", result)
-        bars = [Bar(name, row["from_construction"], name == "cuaug") for name, row in result["seconds"].items()]
-        bar_plot(args.out / "first_batch.svg", "From construction to the first batch of 128", "seconds", bars)
-        print(f"written to {args.out}")
+    write_json(args.out, result, "first_batch.json")
 
 
 if __name__ == "__main__":

@@ -7,19 +7,8 @@
 #   steps_STAGE.json. Each JSON names device, driver, commit and date.
 # WHEELS: directory of wheels to install first, without an index, into a directory of their own: nvidia-nvimgcodec-cu12
 #   and nvidia-nvjpeg-cu12, if they are missing, and av.
-# --stage NAME: only this stage; its number does, too. Each stage works alone, on a fresh machine:
-#   1 smoke        one loader with two epochs, the doctor; about a minute
-#   2 tests        the GPU's tests, where a missing GPU is a failure
-#   3 sanitizer    memcheck, racecheck and synccheck, and mistakes that they must find
-#   4 decode       nvImageCodec's decoder alone, on mixed files
-#   5 kernels      the fused kernels beside a device copy; batches beside Kornia and torchvision; Python's time
-#   6 end-to-end   files to batches, beside torchvision, Kornia and DALI, each in a process of its own
-#   7 training     a ResNet-50 step from memory, from cuaug in its variants, and from DALI
-#   8 memory       tests that fill the GPU's memory
-#   9 ncu          the kernels under Nsight Compute
-#  10 clips        clips of videos on the GPU, on the CPU and by NVDEC, bit for bit; YUV alone; at most four minutes
-#  11 dali         files to batches, beside DALI at equal settings; at most four minutes
-#  12 jpeg         our JPEG kernels: Pillow's bits, sanitizers, images/s beside the engine; at most four minutes
+# --stage NAME: only this stage; its number does, too. Each stage works alone, on a fresh machine. benchmarks/README.md
+#   has a table of them.
 # --dry-run: all of it with tiny sizes on the fake GPU (tests/support/fake_gpu.py), where the figures mean nothing.
 #
 # A failing step does not stop the others. A missing tool or peer is named in the summary, and is no failure. The exit
@@ -37,7 +26,7 @@
 # saves a minute per call.
 set -uo pipefail
 
-STAGES=(smoke tests sanitizer decode kernels end-to-end training memory ncu clips dali jpeg)
+STAGES=(smoke tests sanitizer decode kernels end-to-end training memory clips dali jpeg)
 USAGE="usage: benchmarks/gpu.sh OUT [WHEELS] [--stage ${STAGES[*]}] [--dry-run]"
 ONLY='' DRY=0 PLACES=()
 while (($#)); do
@@ -204,9 +193,6 @@ stage_training() {
 stage_memory() {
     ((DRY)) || local TEST=("${ALONE[@]}")
     room "full memory" tests/cuda
-}
-stage_ncu() {
-    bench 300 gpu_ncu "--images 2"
 }
 stage_clips() {
     END=$((SECONDS + 240))

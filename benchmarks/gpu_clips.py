@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from report import gpu_circumstances, spread, write_json
+from gpu_kernels import Clock
+from report import gpu_circumstances, options, settings_of, spread, write_json
 from synthetic_videos import write_videos
 
 import cuaug
@@ -94,34 +93,23 @@ def measure_conversion(height: int, width: int, frames: int, repetitions: int) -
     targets = [target + 3 * height * width * i for i in range(frames)]
     (rows,) = table.upload(describe_frames(images, (0, 0, height, width), targets, 3 * width))
     kernel, stream = cuda.convert_kernel(device.index), LaunchStream(torch.cuda.current_stream().cuda_stream)
-    times = []
-    for _ in range(repetitions + 1):  # the first warms up
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        kernel((frames, height, 1), (cuda.THREADS, 1, 1), (np.uint64(rows.data_ptr()),), shared_mem=0, stream=stream)
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    milliseconds = statistics.median(times[1:])
+    launch = (frames, height, 1), (cuda.THREADS, 1, 1), (np.uint64(rows.data_ptr()),)
+    clock = Clock(repetitions, warm_up_seconds=0.2, flush_bytes=256 << 20)
+    milliseconds = clock.milliseconds(lambda: kernel(*launch, shared_mem=0, stream=stream))
     moved = frames * (size + 3 * height * width)
     return {"frames": frames, "ms": milliseconds, "gigabytes_per_second": moved / max(milliseconds, 1e-9) / 1e6}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="directory of videos (made if missing)")
+    parser = options(
+        __doc__, data="videos", videos=8, clips=(64, "of an epoch"), batch_size=8, threads=6, epochs=3,
+        repetitions=(50, "of the kernel"),
+    )  # fmt: skip
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--videos", type=int, default=8)
-    parser.add_argument("--clips", type=int, default=64, help="clips of an epoch")
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=6)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--repetitions", type=int, default=50, help="of the kernel")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     result: dict[str, Any] = gpu_circumstances(["av"])
-    result |= {"settings": {name: value for name, value in vars(args).items() if name not in ("data", "out")}}
-    result |= {"frames": FRAMES, "stride": STRIDE, "key_distance": KEY_DISTANCE, "sizes": {}}
+    result |= {"settings": settings_of(args), "sizes": {}}
+    result |= {"frames": FRAMES, "stride": STRIDE, "key_distance": KEY_DISTANCE}
     for name in args.sizes:
         height, width, bitrate = SIZES[name]
         folder = args.data / f"videos-{name}-{KEY_DISTANCE}"
@@ -131,8 +119,7 @@ def main() -> None:
         result["sizes"][name] = row
         rates = ", ".join(f"{device} {rate['median']:.1f}" for device, rate in row["clips_per_second"].items())
         print(f"{name}: clips/s: {rates}; conversion {row['conversion']['ms']:.3f} ms", flush=True)
-    if args.out:
-        write_json(args.out, result)
+    write_json(args.out, result)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,16 @@ import argparse
 import itertools
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gpu_end_to_end
 from gpu_photos import origin, write_files
-from report import gpu_circumstances, write_json
+from report import gpu_circumstances, settings_of, write_json
 
 VARIANTS = ("cuaug", "DALI, 1.0", "DALI, 0.9", "DALI, 0.65", "cuaug in GPU memory", "cuaug, nvImageCodec")
 
 
-def settings_of(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
+def runs_of(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
     """One run after the other, as arguments of `gpu_end_to_end.run`."""
     for variant, threads, fancy in itertools.product(VARIANTS, args.threads, args.fancy_upsampling):
         run = {"variant": variant, "threads": threads, "fancy_upsampling": fancy}
@@ -32,25 +31,17 @@ def settings_of(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
 
 def main() -> None:
     begin = time.monotonic()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
-    parser.add_argument("--files", type=int, default=2048)
-    parser.add_argument("--passes", type=int, default=4, help="uses of each file per epoch")
-    parser.add_argument("--height", type=int, default=375, help="of the files")
-    parser.add_argument("--width", type=int, default=500)
-    parser.add_argument("--batch-size", type=int, default=256)
+    parser = gpu_end_to_end.options_of_files(
+        __doc__, epochs=2, limit=(30.0, "seconds for a run"), seconds=(200.0, "no further run begins after them")
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[6, 16])
     parser.add_argument("--fancy-upsampling", type=int, nargs="+", choices=(0, 1), default=[1, 0])
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=30, help="seconds for a run")
-    parser.add_argument("--seconds", type=float, default=200, help="no further run begins after them")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     write_files(args.data, args.files, args.height, args.width)
     result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"])
-    result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
+    result["settings"] = settings_of(args)
     result |= {"photos": origin(), "rows": [], "left_out": {}, "failed": {}}
-    for run in settings_of(args):
+    for run in runs_of(args):
         name = f"{run.variant}, {run.threads} threads, {'fancy' if run.fancy_upsampling else 'plain'} upsampling"
         if reason := gpu_end_to_end.missing(run.variant):
             result["left_out"][name] = reason
@@ -63,8 +54,7 @@ def main() -> None:
             except RuntimeError as error:
                 result["failed"][name] = str(error)
                 print(f"  failed: {error}", flush=True)
-        if args.out:  # after each run, in case the benchmark is interrupted
-            write_json(args.out, result)
+        write_json(args.out, result)  # after each run, in case the benchmark is interrupted
     for name, reason in result["left_out"].items():
         print(f"{name} is left out: {reason}")
     if result["failed"]:

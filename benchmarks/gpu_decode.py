@@ -8,12 +8,10 @@ choose their path by them (docs/cuda.md). The fastest number of threads is also 
 
 from __future__ import annotations
 
-import argparse
 import io
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ import torch
 from gpu_photos import draw_photo
 from numpy.typing import NDArray
 from PIL import Image
-from report import gpu_circumstances, spread, write_json
+from report import gpu_circumstances, options, settings_of, spread, write_json
 
 from cuaug import codec
 from cuaug.codec import DecoderPaths, EncodedImage, read_header
@@ -115,17 +113,13 @@ class Batches:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=256)
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the files' megapixels")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--repetitions", type=int, default=6, help="passes over the files")
+    scale, repetitions = (1.0, "multiplies the files' megapixels"), (6, "passes over the files")
+    parser = options(__doc__, files=256, scale=scale, batch_size=64, repetitions=repetitions)
     parser.add_argument("--threads", nargs="+", type=int, default=[2, 4, 8, 16], help="CPU threads")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12"])
     batches = Batches(mixed_files(args.files, args.scale), args.batch_size)
-    result["settings"] = {key: value for key, value in vars(args).items() if key != "out"}
+    result["settings"] = settings_of(args)
     result |= {"mean_megapixels": round(batches.megapixels, 2), "rows": []}
     print(f"{result['device']}: batches of {args.batch_size}, {batches.megapixels:.1f} megapixels on average")
 
@@ -138,13 +132,11 @@ def main() -> None:
 
     for threads in args.threads:
         result["rows"].append(measure(threads, DecoderPaths()))
-        if args.out:  # in case the run is interrupted
-            write_json(args.out, result)
+        write_json(args.out, result)  # in case the run is interrupted
     best = min(result["rows"], key=lambda row: (row["cpu_fallbacks"], -row["images_per_second"]))
     result["fastest"] = best["line"]
     result["without_fancy_upsampling"] = measure(best["threads"], DecoderPaths(fancy_upsampling=False))
-    if args.out:
-        write_json(args.out, result)
+    write_json(args.out, result)
 
 
 if __name__ == "__main__":

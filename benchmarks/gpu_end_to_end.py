@@ -19,13 +19,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from gpu_feeds import SIZE, Cuaug, Dali, Feed, Settings, Torchvision
 from gpu_photos import origin, write_files
-from report import PYTHON, gpu_circumstances, spread, write_json
+from report import PYTHON, gpu_circumstances, options, settings_of, spread, write_json
 
 MAX_SECONDS = 20  # no further epoch of a slow variant begins after them
 LOADS = (0.65, 0.9, 1.0)
@@ -87,8 +86,8 @@ def measure(variant: str, settings: Settings, epochs: int) -> dict[str, Any]:
         stats = feed.loader.stats()
         result = {"decoded_by": stats.decoded_by}
     feed.close()
-    rates = {"first_epoch": round(first), "images_per_second": spread([rate for rate, _ in results])}
-    return rates | {"cpu_us_per_image": spread([cpu for _, cpu in results])} | result
+    rates = {"first_epoch": round(first), "images_per_second": spread(rate for rate, _ in results)}
+    return rates | {"cpu_us_per_image": spread(cpu for _, cpu in results)} | result
 
 
 def run(variant: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -97,12 +96,9 @@ def run(variant: str, args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         RuntimeError: it failed; the text has the end of its output.
     """
-    numbers = {"files": args.files, "passes": args.passes, "epochs": args.epochs}
-    numbers |= {"batch-size": args.batch_size, "threads": args.threads, "height": args.height, "width": args.width}
-    numbers["fancy-upsampling"] = int(args.fancy_upsampling)
     command = [*PYTHON, __file__, "--variant", variant, "--data", str(args.data)]
-    for name, value in numbers.items():
-        command += [f"--{name}", str(value)]
+    for name in ("files", "passes", "height", "width", "batch_size", "threads", "fancy_upsampling", "epochs"):
+        command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit)
     except subprocess.TimeoutExpired as error:
@@ -123,21 +119,18 @@ def best_of(results: dict[str, Any], start: str) -> str | None:
     return max(names, key=lambda name: results[name]["images_per_second"]["median"], default=None)
 
 
+def options_of_files(description: str | None, **numbers: Any) -> argparse.ArgumentParser:
+    """`options` with the files and batches of `run`."""
+    passes = (4, "uses of each file per epoch")
+    return options(
+        description, data="photos", files=2048, passes=passes, height=375, width=500, batch_size=256, **numbers
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
-    parser.add_argument("--files", type=int, default=2048)
-    parser.add_argument("--passes", type=int, default=4, help="uses of each file per epoch")
-    parser.add_argument("--height", type=int, default=375, help="of the files")
-    parser.add_argument("--width", type=int, default=500)
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--threads", type=int, default=6)
-    parser.add_argument("--fancy-upsampling", type=int, choices=(0, 1), default=1)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=90, help="seconds for a variant")
+    limit = (90.0, "seconds for a variant")
+    parser = options_of_files(__doc__, threads=6, fancy_upsampling=(1, "or 0"), epochs=3, turns=3, limit=limit)
     parser.add_argument("--variant", choices=VARIANTS, help="measure only this one, in this process")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     paths = write_files(args.data, args.files, args.height, args.width)
     if args.variant:
@@ -146,7 +139,7 @@ def main() -> None:
         return
     packages = ["torchvision", "kornia", "nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"]
     result: dict[str, Any] = gpu_circumstances(packages)
-    result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out", "variant")}
+    result["settings"] = settings_of(args, "variant")
     result |= {"photos": origin(), "variants": {}, "left_out": {}, "failed": {}, "turns": []}
 
     def attempt(variant: str) -> dict[str, Any] | None:
@@ -158,8 +151,7 @@ def main() -> None:
             return None
 
     def store() -> None:
-        if args.out:  # after each variant, in case the run is interrupted
-            write_json(args.out, result)
+        write_json(args.out, result)  # after each variant, in case the run is interrupted
 
     print(f"{result['device']}, {len(paths)} files, batches of {args.batch_size}, {args.threads} threads")
     for variant in VARIANTS:

@@ -3,8 +3,7 @@
 Bits: `check_bits` (gpu_jpeg_bits.py). Figures, by CUDA events, as medians over repetitions; batches rotate over several
 buffers, so caches are cold:
     kernels     the launches of a batch, together and apart
-    upload      the copy of what the kernels need of the files, from pinned memory; and in a stream of its own, beside
-                the kernels of other batches
+    upload      the copy of what the kernels need of the files, from pinned memory
     first_visits  the kernels of files without an index entry, which find the entry points first
     chain       from upload to a float16 batch of 224 x 224: RandomResizedCrop, flip, Normalize
     engine      nvImageCodec, whole images, from encoded bytes in memory
@@ -16,11 +15,9 @@ ends otherwise.
 
 from __future__ import annotations
 
-import argparse
 import io
-import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +26,11 @@ import numpy as np
 import torch
 from gpu_decode import Batches
 from gpu_jpeg_bits import check_bits
-from gpu_kernels import CHAINS, FIRST, SIZE, specializer_for
+from gpu_kernels import CHAINS, FIRST, SIZE, Clock, specializer_for
 from gpu_photos import origin, write_files
 from numpy.typing import NDArray
 from PIL import Image
-from report import gpu_circumstances, write_json
+from report import gpu_circumstances, options, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -47,8 +44,7 @@ from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 from tests.support.cuda_jpegs import CudaJpegs
 
-# Keeps the device waiting until the CPU has queued the work to time: 30 ms or so.
-_WAIT_CYCLES = 50_000_000
+_WAIT_CYCLES = 50_000_000  # 30 ms or so
 _POINT_BYTES = 10  # of an entry point in the index, of three components
 
 
@@ -148,61 +144,6 @@ class Chain:
         executor.run(sources, self.target, pitches=pitches, workspace=self.workspace, specializer=specializer)
 
 
-class Clock:
-    """Measures device time per batch: the median of `repetitions` runs over all batches."""
-
-    def __init__(self, repetitions: int) -> None:
-        self._repetitions = repetitions
-
-    def milliseconds(self, works: Sequence[Callable[[], None]]) -> float:
-        """Time of a batch, whose work is queued on one stream."""
-
-        def queue(stream: torch.cuda.Stream) -> torch.cuda.Stream:
-            for work in works:
-                work()
-            return stream
-
-        return self._measure(queue) / len(works)
-
-    def overlapped(self, batches: Sequence[CudaJpegs]) -> float:
-        """Time of a batch whose upload runs beside the kernels of others: by two streams, in turns over the batches."""
-        kernels, rounds = torch.cuda.Stream(), 3
-
-        def queue(copies: torch.cuda.Stream) -> torch.cuda.Stream:
-            kernels.wait_stream(copies)
-            read: dict[int, torch.cuda.Event] = {}
-            for i in list(range(len(batches))) * rounds:
-                if i in read:
-                    copies.wait_event(read[i])
-                batches[i].upload()
-                copied, read[i] = torch.cuda.Event(), torch.cuda.Event()
-                copied.record(copies)
-                with torch.cuda.stream(kernels):
-                    kernels.wait_event(copied)
-                    batches[i].launch()
-                    read[i].record(kernels)
-            return kernels
-
-        return self._measure(queue) / len(batches) / rounds
-
-    def _measure(self, queue: Callable[[torch.cuda.Stream], torch.cuda.Stream]) -> float:
-        """Median time of `queue`, which gets the current stream and returns the stream that ends last."""
-
-        def once() -> float:
-            torch.cuda.synchronize()
-            stream = torch.cuda.Stream()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            with torch.cuda.stream(stream):
-                torch.cuda._sleep(_WAIT_CYCLES)
-                begin.record(stream)
-                end.record(queue(stream))
-            end.synchronize()
-            return begin.elapsed_time(end)
-
-        once()
-        return statistics.median(once() for _ in range(self._repetitions))
-
-
 class Benchmark:
     """Measures, and stores each figure at once: an interrupted run keeps its results."""
 
@@ -210,6 +151,11 @@ class Benchmark:
         self._photos, self._clock, self._store = photos, clock, store
         self._rates: dict[str, Any] = {}
         self._cases: dict[str, Any] = {}
+
+    def _milliseconds(self, works: Iterable[Callable[[], None]]) -> float:
+        """Device time of a batch: the work of all batches is queued at once."""
+        queued = list(works)
+        return self._clock.milliseconds(lambda: [work() for work in queued]) / len(queued)
 
     def _record(self, group: str, name: str, images: int, milliseconds: float) -> None:
         """Enters a rate, in images/s; without a name, the group is one figure."""
@@ -237,7 +183,7 @@ class Benchmark:
     def kernels(self, case: Case) -> None:
         """The kernels and the upload of a case."""
         batches = [batch for batch, _ in self._batches(case)]
-        images, clock = self._photos.count_in(case), self._clock
+        images = self._photos.count_in(case)
         launches = [batch.prepared for batch in batches]
         row: dict[str, Any] = {
             "buffers": len(batches),
@@ -248,16 +194,15 @@ class Benchmark:
             },
         }
         self._cases[case.name] = row
-        launch_all = clock.milliseconds([batch.launch for batch in batches])
+        launch_all = self._milliseconds(batch.launch for batch in batches)
         row["kernels_ms"] = {"all": round(launch_all, 4)} | {
-            name: round(clock.milliseconds([partial(batch.launch, [name]) for batch in batches]), 4)
+            name: round(self._milliseconds(partial(batch.launch, [name]) for batch in batches), 4)
             for name in batches[0].kernels
         }
         self._record("kernels", case.name, images, launch_all)
-        upload = clock.milliseconds([batch.upload for batch in batches])
+        upload = self._milliseconds(batch.upload for batch in batches)
         row["upload_ms"] = round(upload, 4)
         self._record("upload", case.name, images, upload)
-        self._record("overlapped", case.name, images, clock.overlapped(batches))
 
     def chain(self, case: Case) -> None:
         """From upload to a batch, of a case with crops."""
@@ -271,7 +216,7 @@ class Benchmark:
             batch.launch()
             chain.run(batch.addresses, specializer)
 
-        milliseconds = self._clock.milliseconds([partial(run, *pair) for pair in pairs])
+        milliseconds = self._milliseconds(partial(run, *pair) for pair in pairs)
         self._cases[f"chain of {case.name}"] = {"ms": round(milliseconds, 4), "launches": dict(specializer.launches)}
         self._record("chain", case.name, self._photos.count_in(case), milliseconds)
 
@@ -288,8 +233,8 @@ class Benchmark:
     def first_visits(self, case: Case) -> None:
         """The kernels of files without an index entry: they find the entry points, then decode."""
         batches = [batch for batch, _ in self._batches(case, has_index=False)]
-        everything = self._clock.milliseconds([batch.launch for batch in batches])
-        scan = self._clock.milliseconds([partial(batch.launch, ["scan_jpeg"]) for batch in batches])
+        everything = self._milliseconds(batch.launch for batch in batches)
+        scan = self._milliseconds(partial(batch.launch, ["scan_jpeg"]) for batch in batches)
         self._cases[f"first visits of {case.name}"] = {
             "ms": round(everything, 4),
             "scan_jpeg_ms": round(scan, 4),
@@ -301,25 +246,22 @@ class Benchmark:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
-    parser.add_argument("--bits", type=int, default=2000, help="files to compare with Pillow")
-    parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=6, help="CPU threads of nvImageCodec")
+    bits, threads = (2000, "files to compare with Pillow"), (6, "CPU threads of nvImageCodec")
+    parser = options(__doc__, data="photos", bits=bits, repetitions=7, threads=threads)
     parser.add_argument("--tiny", action="store_true", help="small images and batches: figures mean nothing")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     result: dict[str, Any] = gpu_circumstances(["nvidia-nvjpeg-cu12", "pillow"])
 
     def store(found: dict[str, Any]) -> None:
         result.update(found)
-        if args.out:
-            write_json(args.out, result)
+        write_json(args.out, result)
 
     bits = check_bits(args.bits)
     store({"bit_exact": bits.pop("bit_exact"), "bits": bits, "photos": origin()})
     print(f"{result['device']}: bit_exact {result['bit_exact']}; {bits}", flush=True)
-    benchmark = Benchmark(Photos(args.data, args.tiny), Clock(args.repetitions), store)
+    # Batches rotate over several buffers, so nothing needs to flush the L2 cache.
+    clock = Clock(args.repetitions, warm_up_seconds=0, flush_bytes=0, wait_cycles=_WAIT_CYCLES)
+    benchmark = Benchmark(Photos(args.data, args.tiny), clock, store)
     first, crops = CASES[:2]
     for case in CASES[:2]:
         benchmark.kernels(case)

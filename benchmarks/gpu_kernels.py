@@ -5,28 +5,23 @@ It times three things, as medians over repetitions:
     - a whole `CudaExecutor.run` on the device: upload and launches;
     - the CPU time to queue it.
 GB/s count each byte of the regions read and of the results once. Kernels are the ones that are compiled for the chain,
-unless a row says "full kernels". Both entry points of the full kernels run the first chain: `resample`, as shipped, and
-`augment`.
+unless a row says "full kernels".
 
     python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
-    python benchmarks/gpu_kernels.py --launch-only      # each kernel three times, for ncu
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
-from report import gpu_circumstances, write_json
+from report import gpu_circumstances, options, write_json
 
 from cuaug import transforms as T
 from cuaug.devices import cuda, nvrtc, specialize
@@ -47,8 +42,6 @@ CHAINS = {
     "resize, normalize": [T.Resize((SIZE, SIZE)), NORMALIZE],
     "center crop, normalize": [T.CenterCrop(SIZE), NORMALIZE],
 }
-# Keeps the device waiting until the CPU has queued the work to time.
-_WAIT_CYCLES = 4_000_000
 _COMPILE_SECONDS = 90
 
 
@@ -60,11 +53,13 @@ class Clock:
         repetitions: number of measurements.
         warm_up_seconds: busy time before them: an idle device runs at a fraction of its full clock.
         flush_bytes: memory that is written before each, to empty the L2 cache.
+        wait_cycles: keep the device waiting until the CPU has queued the work to time.
     """
 
     repetitions: int
     warm_up_seconds: float
     flush_bytes: int
+    wait_cycles: int = 4_000_000
 
     def milliseconds(self, work: Callable[[], Any]) -> float:
         """Median time of `work`, queued while the device is kept busy, with a cold L2 cache.
@@ -77,7 +72,7 @@ class Clock:
         def once() -> float:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             flush.zero_()
-            torch.cuda._sleep(_WAIT_CYCLES)
+            torch.cuda._sleep(self.wait_cycles)
             begin.record()
             work()
             end.record()
@@ -210,52 +205,16 @@ def cases(images: int) -> Iterator[tuple[str, Callable[[], Batch]]]:
         yield f"tile {tile[0]} x {tile[1]}", lambda tile=tile: Batch(images, first, tile=tile)
 
 
-@contextlib.contextmanager
-def general_entry_point() -> Iterator[None]:
-    """Lets the full kernels' `augment` run the chains of `resample`, too."""
-    general = cuda.kernels(torch.cuda.current_device()).augment
-    with mock.patch.object(cuda, "kernels", lambda index: nvrtc.Kernels(general, general)):
-        yield
-
-
-def check_equal(batch: Batch) -> None:
-    """Compares the results of both entry points."""
-    batch.run()
-    want = batch.target.clone()
-    batch.target.zero_()
-    with general_entry_point():
-        batch.run()
-    if not torch.equal(batch.target.view(torch.uint8), want.view(torch.uint8)):
-        raise SystemExit("augment and resample differ")
-
-
-def launch_only(images: int) -> None:
-    """Launches the first chain's kernels: its own, the full `resample` and the full `augment`, three times each."""
-    own, full = Batch(images, CHAINS[FIRST]), Batch(images, CHAINS[FIRST], full=True)
-    for batch, entry in (
-        (own, contextlib.nullcontext()),
-        (full, contextlib.nullcontext()),
-        (full, general_entry_point()),
-    ):
-        with entry:
-            for _ in range(3):
-                batch.run()
-                torch.cuda.synchronize()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=256, help="in a batch")
-    parser.add_argument("--copy-bytes", type=int, default=1 << 30, help="size of the copy to compare with")
-    parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--warm-up", type=float, default=0.2, help="seconds before a measurement")
-    parser.add_argument("--flush-bytes", type=int, default=256 << 20, help="written before each measurement")
-    parser.add_argument("--launch-only", action="store_true", help="launch three kernels three times; measure nothing")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    parser = options(
+        __doc__,
+        images=(256, "in a batch"),
+        copy_bytes=(1 << 30, "size of the copy to compare with"),
+        repetitions=20,
+        warm_up=(0.2, "seconds before a measurement"),
+        flush_bytes=(256 << 20, "written before each measurement"),
+    )
     args = parser.parse_args()
-    if args.launch_only:
-        launch_only(args.images)
-        return
     clock = Clock(args.repetitions, args.warm_up, args.flush_bytes)
     copy = clock.copy_gigabytes_per_second(args.copy_bytes)
     result: dict[str, Any] = gpu_circumstances([])
@@ -272,8 +231,7 @@ def main() -> None:
             f"{row['gigabytes_per_second']:8.0f}{row['fraction_of_copy']:9.1%}",
             flush=True,
         )
-        if args.out:  # after each case: an interrupted run keeps its results
-            write_json(args.out, result)
+        write_json(args.out, result)  # after each case: an interrupted run keeps its results
 
     for name, make in cases(args.images):
         record(name, make)
@@ -286,12 +244,6 @@ def main() -> None:
             f"256 threads, tile {tile[0]} x {tile[1]}", lambda tile=tile: Batch(args.images, CHAINS[FIRST], tile=tile)
         )
     cuda.THREADS = threads
-    batch = Batch(args.images, CHAINS[FIRST], full=True)
-    check_equal(batch)
-    with general_entry_point():
-        record("by `augment`: full kernels", lambda: batch)
-    if args.out:
-        print(f"written to {args.out}")
 
 
 if __name__ == "__main__":

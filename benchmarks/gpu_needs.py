@@ -44,9 +44,8 @@ def is_installed(module: str) -> bool:
 
 
 def main() -> None:
-    for program, stage in (("compute-sanitizer", "sanitizer"), ("ncu", "ncu")):
-        if shutil.which(program) is None:
-            print(f"no {program}, so the stage {stage} is skipped")
+    if shutil.which("compute-sanitizer") is None:
+        print("no compute-sanitizer, so the stage sanitizer is skipped")
     for module, where in OPTIONAL.items():
         if not is_installed(module):
             print(f"{module} is skipped {where}" if where.startswith(("as", "in")) else f"no {module}, {where}")

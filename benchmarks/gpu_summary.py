@@ -16,20 +16,7 @@ from typing import Any, NamedTuple
 
 from report import gpu_circumstances, write_json
 
-STAGES = (
-    "smoke",
-    "tests",
-    "sanitizer",
-    "decode",
-    "kernels",
-    "end-to-end",
-    "training",
-    "memory",
-    "ncu",
-    "clips",
-    "dali",
-    "jpeg",
-)
+STAGES = "smoke", "tests", "sanitizer", "decode", "kernels", "end-to-end", "training", "memory", "clips", "dali", "jpeg"
 FIRST = "crop, flip, normalize"
 
 
@@ -63,6 +50,8 @@ def batches(result: dict[str, Any]) -> Iterator[Row]:
         for name, ratio in ratios.items():
             if name != "cuaug":
                 yield Row(f"batch on the GPU, {chain}: cuaug as a multiple of {name}", spread(ratio))
+    for name, reason in result["left_out"].items():
+        yield Row(f"batch on the GPU, {name}, left out", reason)
 
 
 def decode(result: dict[str, Any]) -> Iterator[Row]:
@@ -100,17 +89,6 @@ def training(result: dict[str, Any]) -> Iterator[Row]:
         if name == "cuaug, CUDA":
             goal, met = "slowed by at most 2 %", row["slower_percent"]["median"] <= 2
         yield Row(f"ResNet-50 step, {name}", f"{times}, slowed by {spread(row['slower_percent'])} %", goal, met)
-
-
-def ncu(result: dict[str, Any]) -> Iterator[Row]:
-    if "left_out" in result:
-        yield Row("ncu, left out", result["left_out"])
-        return
-    for launch in result["launches"]:
-        shown = ("Duration", "Registers Per Thread", "Achieved Occupancy", "DRAM Throughput")
-        metrics = {name: launch["metrics"][name] for name in shown if name in launch["metrics"]}
-        figure = ", ".join(f"{name} {value:g} {unit}".rstrip() for name, (value, unit) in metrics.items())
-        yield Row(f"ncu, {launch['kernel']} {launch['grid']}", figure)
 
 
 def clips(result: dict[str, Any]) -> Iterator[Row]:
@@ -156,22 +134,16 @@ def jpeg(result: dict[str, Any]) -> Iterator[Row]:
             yield Row(f"JPEG, {name}", f"{case['ms']:.3f} ms; scan_jpeg alone {case['scan_jpeg_ms']:.3f} ms")
 
 
-def left_out(result: dict[str, Any]) -> Iterator[Row]:
-    for name, reason in result["left_out"].items():
-        yield Row(f"batch on the GPU, {name}, left out", reason)
-
-
-READERS: dict[str, list[Callable[[dict[str, Any]], Iterator[Row]]]] = {
-    "gpu_smoke": [smoke],
-    "gpu_kernels": [kernels],
-    "batch_augmentation": [batches, left_out],
-    "gpu_decode": [decode],
-    "gpu_end_to_end": [end_to_end],
-    "training_step_cuda": [training],
-    "gpu_ncu": [ncu],
-    "gpu_clips": [clips],
-    "gpu_dali": [dali],
-    "gpu_jpeg": [jpeg],
+READERS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
+    "gpu_smoke": smoke,
+    "gpu_kernels": kernels,
+    "batch_augmentation": batches,
+    "gpu_decode": decode,
+    "gpu_end_to_end": end_to_end,
+    "training_step_cuda": training,
+    "gpu_clips": clips,
+    "gpu_dali": dali,
+    "gpu_jpeg": jpeg,
 }
 
 
@@ -185,13 +157,12 @@ def spread(values: dict[str, float]) -> str:
 
 def figures(folders: list[Path]) -> Iterator[Row]:
     """The rows of all results."""
-    for name, readers in READERS.items():
+    for name, read in READERS.items():
         for path in (folder / f"{name}.json" for folder in folders):
             if not path.exists():
                 continue
             try:
-                result = json.loads(path.read_text())
-                rows = [row for read in readers for row in read(result)]
+                rows = list(read(json.loads(path.read_text())))
             except (ValueError, KeyError, IndexError) as error:  # an interrupted benchmark
                 rows = [Row(path.name, f"is incomplete: {error!r}")]
             yield from rows

@@ -14,19 +14,17 @@ to the latter. Contenders take turns; printed are medians in milliseconds and th
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import albumentations as A
 import cv2
 import numpy as np
 import torch
 from albumentations.pytorch import ToTensorV2
-from report import circumstances, spread, write_json
+from report import circumstances, in_turns, milliseconds, options, ratios, spread, write_json
 from skimage.data import astronaut
 
 from cuaug import transforms as T
@@ -34,7 +32,7 @@ from cuaug.devices import CpuExecutor
 from cuaug.plan import Layout, Plan
 from cuaug.sampling.rng import SampleRNG
 
-BATCH, TURN_SECONDS = 256, 0.01
+BATCH, TURN_MS = 256, 10
 #: Batch of the timed plan. All images go to one target, which stays in the caches as Albumentations' do; the kernels
 #: would write a large batch past the caches.
 SMALL_BATCH = 16
@@ -126,23 +124,22 @@ def planned(transform: T.Transform, batch: int, height: int, width: int) -> CpuE
     return CpuExecutor(plan.compile(layout=layout))
 
 
-def seconds(call: Callable[[], object], count: int) -> float:
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return (time.perf_counter() - start) / count
+class Times(NamedTuple):
+    """Milliseconds of executing, the same with planning, and of Albumentations."""
+
+    run: float
+    with_plan: float
+    albumentations: float
 
 
-def calibrate(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
-    """The call, warmed up, and how many calls fill a turn."""
+def timed(call: Callable[[], object]) -> Callable[[], float]:
+    """Milliseconds of as many calls as fill a turn, after a warm-up."""
     call()
-    return call, max(1, round(TURN_SECONDS / seconds(call, 1)))
+    return partial(milliseconds, call, max(1, round(TURN_MS / milliseconds(call))))
 
 
-def contenders(
-    ours: T.Transform, theirs: A.BasicTransform, image: np.ndarray
-) -> list[tuple[Callable[[], object], int]]:
-    """(call, calls per turn) of executing, of planning and of Albumentations, on images of equal size and type."""
+def contenders(ours: T.Transform, theirs: A.BasicTransform, image: np.ndarray) -> Callable[[], Times]:
+    """A turn, on images of equal size and type."""
     executor = planned(ours, SMALL_BATCH, *image.shape[:2])
     expected = torch.as_tensor(theirs(image=image)["image"]).numpy()
     heights, widths = executor.compiled.sizes()
@@ -150,32 +147,31 @@ def contenders(
     made = (3, *size) if isinstance(ours, T.Compose) else (*size, 3), executor.compiled.target_type.name.lower()
     if made != (expected.shape, expected.dtype.name):
         raise SystemExit(f"{ours!r} makes {made}, {theirs!r} {expected.shape, expected.dtype.name}")
-    target, turn = np.empty_like(expected), itertools.count()
-    return [
-        calibrate(lambda: executor.run(next(turn) % SMALL_BATCH, image, target.ctypes.data)),
-        calibrate(lambda: planned(ours, BATCH, *image.shape[:2])),
-        calibrate(lambda: theirs(image=image)),
-    ]
+    target, numbers = np.empty_like(expected), itertools.count()
+    run = timed(lambda: executor.run(next(numbers) % SMALL_BATCH, image, target.ctypes.data))
+    plan = timed(lambda: planned(ours, BATCH, *image.shape[:2]))
+    albumentations = timed(lambda: theirs(image=image))
+
+    def turn() -> Times:
+        alone = run()
+        return Times(alone, alone + plan() / BATCH, albumentations())
+
+    return turn
 
 
 def compare(
     pairs: dict[str, tuple[T.Transform, A.BasicTransform]], image: np.ndarray, repetitions: int
 ) -> dict[str, Any]:
-    calls = {name: contenders(*pair, image) for name, pair in pairs.items()}
-    times: dict[str, list[list[float]]] = {name: [] for name in calls}
-    for _ in range(repetitions):
-        for name, three in calls.items():
-            run, plan, theirs = (1000 * seconds(*call) for call in three)
-            times[name].append([run, run + plan / BATCH, theirs])
+    times = in_turns({name: contenders(*pair, image) for name, pair in pairs.items()}, repetitions, warm_up=0)
     result = {}
     for name, rows in times.items():
-        run, whole, theirs = (list(column) for column in zip(*rows, strict=True))
+        run, whole, theirs = zip(*rows, strict=True)
         result[name] = {
             "run": spread(run),
             "with_plan": spread(whole),
             "albumentations": spread(theirs),
-            "ratio": spread([b / a for a, b in zip(whole, theirs, strict=True)]),
-            "ratio_of_run": spread([b / a for a, b in zip(run, theirs, strict=True)]),
+            "ratio": ratios(theirs, whole),
+            "ratio_of_run": ratios(theirs, run),
         }
     return dict(sorted(result.items(), key=lambda item: -item[1]["ratio"]["median"]))
 
@@ -194,11 +190,7 @@ def print_table(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=9)
-    parser.add_argument("--only", default="", help="operations whose name contains this")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, repetitions=9, only=("", "operations whose name contains this")).parse_args()
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
 
@@ -208,8 +200,7 @@ def main() -> None:
         chosen = {name: pair for name, pair in pairs.items() if arguments.only in name}
         result[key] = compare(chosen, image, arguments.repetitions)
         print_table(result[key])
-    if arguments.out:
-        write_json(arguments.out, result)
+    write_json(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ In so small a set, a full shuffle's neighbors within the read-ahead share reques
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import os
@@ -24,12 +23,13 @@ import sys
 import tarfile
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
-from report import circumstances, write_json
+from report import circumstances, in_turns, options, ratios, settings_of, write_json
 
 import cuaug
 from cuaug import transforms as T
@@ -97,14 +97,9 @@ def peer_rate(name: str, *arguments: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=3000)
-    parser.add_argument("--latency", type=float, default=0.03)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, images=3000, latency=(0.03, "seconds"), turns=5).parse_args()
     peers, images = installed_peers(), arguments.images // SHARDS * SHARDS
-    results: dict[str, Any] = {"settings": {key: value for key, value in vars(arguments).items() if key != "out"}}
+    results: dict[str, Any] = {"settings": settings_of(arguments)}
     with tempfile.TemporaryDirectory() as root:
         os.environ |= {"CUAUG_CACHE_DIR": f"{root}/cache", "CUAUG_BENCH_FOLDER": root}
         folder = Path(root, "objects", "bucket")
@@ -119,38 +114,27 @@ def main() -> None:
         try:
             time.sleep(1)
             endpoint = f"http://127.0.0.1:{port}"
-            options = {"access_key_id": "a", "secret_access_key": "b", "endpoint": endpoint, "region": "us-east-1"}
+            storage = {"access_key_id": "a", "secret_access_key": "b", "endpoint": endpoint, "region": "us-east-1"}
             local = TarShards(folder)
-            remote = TarShards("s3://bucket/train-{0..3}.tar", remote=RemoteOptions(storage_options=options))
+            remote = TarShards("s3://bucket/train-{0..3}.tar", remote=RemoteOptions(storage_options=storage))
             orders = {"file order": {}, "windows": {"sampler": cuaug.ShardSampler(local.shard_sizes, 500)}}
             for name, order in {**orders, "full shuffle": {"shuffle": True}}.items():
                 peer_order = "shuffled" if order else "in-order"
+                calls = {"local": partial(rate, local, order), "remote": partial(rate, remote, order)}
+                calls |= {peer: partial(peer_rate, peer, endpoint, str(images), peer_order) for peer in peers}
                 before = remote.remote_counts()["requests"]
-                rows = [
-                    {"local": rate(local, order), "remote": rate(remote, order)}
-                    | {peer: peer_rate(peer, endpoint, str(images), peer_order) for peer in peers}
-                    for _ in range(arguments.turns)
-                ]
-                results[name] = {side: statistics.median(row[side] for row in rows) for side in rows[0]}
-                ratios = {
-                    side: statistics.median(row["remote"] / row[side] for row in rows) for side in ("local", *peers)
-                }
-                results[name]["remote_ratio_to"] = ratios
-                requests = (remote.remote_counts()["requests"] - before) / (arguments.turns * images)
-                results[name]["requests_per_image"] = requests
-                rates = ", ".join(f"{side} {results[name][side]:.0f}" for side in rows[0])
-                print(f"{name}: images/s: {rates}", flush=True)
-                print(
-                    f"  requests per image {requests:.2f}; remote /",
-                    ", ".join(f"{side} {ratio:.2f}" for side, ratio in ratios.items()),
-                    flush=True,
-                )
+                print(f"{name}: images/s")
+                rates = in_turns(calls, arguments.turns, warm_up=0, show=lambda value: f"{value:.0f}")
+                row = results[name] = {side: statistics.median(values) for side, values in rates.items()}
+                sides = ("local", *peers)
+                row["remote_ratio_to"] = {side: ratios(rates["remote"], rates[side])["median"] for side in sides}
+                row["requests_per_image"] = (remote.remote_counts()["requests"] - before) / arguments.turns / images
+                print(f"  {row}", flush=True)
         finally:
             server.kill()
             server.wait()
-    if arguments.out:
-        packages = ["torch", "numpy", "obstore", "nvidia-nvimgcodec-cu12", *PEERS]
-        write_json(arguments.out, circumstances(packages) | results)
+    packages = ["torch", "numpy", "obstore", "nvidia-nvimgcodec-cu12", *PEERS]
+    write_json(arguments.out, circumstances(packages) | results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Shared output of the benchmarks: circumstances of a run, medians with their range, JSON and plots."""
+"""What the benchmarks share: the command line, circumstances of a run, turns, medians with their range, and JSON."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cuaug._runtime.native import BEST_ISA, ISAS
 
 __all__ = [
     "PYTHON",
-    "Bar",
-    "bar_plot",
     "circumstances",
     "gpu_circumstances",
-    "parse",
+    "in_turns",
+    "milliseconds",
+    "options",
     "print_spreads",
     "processor_seconds",
+    "ratios",
+    "settings_of",
     "spread",
-    "take_turns",
     "write_json",
 ]
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[1]
 #: The command that runs Python for another process of a benchmark; dry_run.py adds itself.
 PYTHON = [sys.executable]
@@ -70,28 +71,57 @@ def gpu_circumstances(packages: Iterable[str]) -> dict[str, Any]:
     return {"device": device, "driver": driver} | found
 
 
-def parse(description: str | None, **numbers: int) -> argparse.Namespace:
-    """Parse a benchmark's command line: --out, and integers with these defaults."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
-    return parser.parse_args()
+def options(
+    description: str | None, *, data: str = "", out: str = "write the result here as JSON", **numbers: Any
+) -> argparse.ArgumentParser:
+    """A benchmark's command line, to which it may add more.
 
-
-def take_turns(contenders: dict[str, tuple[int, Callable[[], object]]], repetitions: int) -> dict[str, list[float]]:
-    """Milliseconds per call of each contender in each turn. Contenders alternate; the first turn warms up.
-
-    contenders: name -> (calls in a turn, the call).
+    Args:
+        data: what the folder --data has; without it there is no --data.
+        out: the help of --out.
+        numbers: option -> default, or (default, help); the default has the option's type.
     """
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repetitions + 1):
-        for name, (count, call) in contenders.items():
-            start = time.perf_counter()
-            for _ in range(count):
-                call()
-            times[name].append((time.perf_counter() - start) / count * 1000)
-    return {name: values[1:] for name, values in times.items()}
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if data:
+        parser.add_argument("--data", type=Path, default=Path("bench-data"), help=f"folder of {data}; made if missing")
+    for name, value in numbers.items():
+        default, text = value if isinstance(value, tuple) else (value, "")
+        text = f"{text} (default: {default})".lstrip()
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=text)
+    parser.add_argument("--out", type=Path, help=out)
+    return parser
+
+
+def settings_of(args: argparse.Namespace, *hidden: str) -> dict[str, Any]:
+    """The arguments for JSON, without folders and `hidden` ones."""
+    return {name: value for name, value in vars(args).items() if name not in ("data", "out", *hidden)}
+
+
+def in_turns(
+    calls: dict[str, Callable[[], T]], repetitions: int, warm_up: int = 1, show: Callable[[T], str] | None = None
+) -> dict[str, list[T]]:
+    """What each call returns in each turn. The calls alternate: A B C, A B C.
+
+    Args:
+        warm_up: first turns, which do not count.
+        show: prints a line per turn, with this text for each value.
+    """
+    found: dict[str, list[T]] = {name: [] for name in calls}
+    for number in range(1 - warm_up, repetitions + 1):
+        for name, call in calls.items():
+            found[name].append(call())
+        if show and number > 0:
+            line = ", ".join(f"{name} {show(values[-1])}" for name, values in found.items())
+            print(f"  {number}/{repetitions}: {line}", flush=True)
+    return {name: values[warm_up:] for name, values in found.items()}
+
+
+def milliseconds(call: Callable[[], object], calls: int = 1, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Milliseconds of a call: the mean of several in a row."""
+    start = clock()
+    for _ in range(calls):
+        call()
+    return 1000 * (clock() - start) / calls
 
 
 def print_spreads(found: dict[str, dict[str, float]]) -> None:
@@ -100,13 +130,26 @@ def print_spreads(found: dict[str, dict[str, float]]) -> None:
         print(f"{name:64} {values['median']:10.3f}   {values['min']:.3f} - {values['max']:.3f}")
 
 
-def spread(values: list[float]) -> dict[str, float]:
+def spread(measured: Iterable[float]) -> dict[str, float]:
     """Median, minimum and maximum of repeated measurements."""
+    values = list(measured)
     return {"median": round(statistics.median(values), 3), "min": round(min(values), 3), "max": round(max(values), 3)}
 
 
-def write_json(path: Path, result: dict[str, Any]) -> None:
-    """Write a result as JSON; make its folder if needed."""
+def ratios(values: Iterable[float], bases: Iterable[float]) -> dict[str, float]:
+    """The spread of values / bases, each pair of one turn."""
+    return spread(value / base for value, base in zip(values, bases, strict=True))
+
+
+def write_json(path: Path | None, result: dict[str, Any], name: str = "") -> None:
+    """Write a result as JSON; make its folder if needed. Without a path, do nothing.
+
+    Args:
+        name: the file's name, if the path is a folder.
+    """
+    if path is None:
+        return
+    path = path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
 
@@ -123,44 +166,6 @@ def processor_seconds() -> float:
         except psutil.NoSuchProcess:  # it ended meanwhile
             continue
     return total
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar of a plot. `values` comes from `spread`; `ours` marks cuaug."""
-
-    name: str
-    values: dict[str, float]
-    ours: bool = False
-
-
-def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
-    """Write horizontal bars of medians, with lines from minimum to maximum, as SVG."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "cuaug"})
-    figure, axes = pyplot.subplots(figsize=(6.4, 0.8 + 0.36 * len(bars)), layout="constrained")
-    medians = [bar.values["median"] for bar in bars]
-    error_bars = [
-        [bar.values["median"] - bar.values["min"] for bar in bars],
-        [bar.values["max"] - bar.values["median"] for bar in bars],
-    ]
-    colors = ["#2a7f62" if bar.ours else "#a9b4bd" for bar in bars]
-    drawn = axes.barh(
-        [bar.name for bar in bars], medians, xerr=error_bars, color=colors, ecolor="#44505a", capsize=2, height=0.7
-    )
-    axes.bar_label(drawn, labels=[f"{value:,.{0 if value >= 100 else 1}f}" for value in medians], padding=4)
-    axes.margins(x=0.15)
-    axes.invert_yaxis()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel(unit)
-    axes.set_title(title, fontsize="medium", loc="left")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
 
 
 def _git(*arguments: str) -> str | None:

@@ -14,12 +14,12 @@ chain of cuaug.transformers.
 
 from __future__ import annotations
 
-import argparse
 import io
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from peers import IMAGENET_MEAN, IMAGENET_STD
 from PIL import Image
-from report import circumstances, spread, write_json
+from report import circumstances, in_turns, options, ratios, spread, write_json
 from suites import SETS, prepare
 
 import cuaug
@@ -108,12 +108,8 @@ def measure(call: Call, files: Sequence[bytes], count: int, callers: int, second
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
+    parser = options(__doc__, data="photos", turns=5, seconds=(1.0, "of each contender in a turn"))
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each contender in a turn")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -128,19 +124,16 @@ def main() -> None:
                 assert torch.equal(call(files[:8]), want), contender
         rows = result["sets"][name] = {}
         for setting, (count, callers) in SETTINGS.items():
-            found: dict[str, list[dict[str, float]]] = {contender: [] for contender in calls}
-            for _ in range(args.turns):
-                for contender, call in calls.items():
-                    found[contender].append(measure(call, files, count, callers, args.seconds))
+            timed = {key: partial(measure, call, files, count, callers, args.seconds) for key, call in calls.items()}
+            found = in_turns(timed, args.turns, warm_up=0)
             cpu = {key: [turn["cpu_ms_per_image"] for turn in turns] for key, turns in found.items()}
             for contender, turns in found.items():
-                row = {key: spread([turn[key] for turn in turns]) for key in turns[0]}
-                row["cpu_to_cuaug"] = spread([a / b for a, b in zip(cpu[contender], cpu["cuaug"], strict=True)])
+                row = {key: spread(turn[key] for turn in turns) for key in turns[0]}
+                row["cpu_to_cuaug"] = ratios(cpu[contender], cpu["cuaug"])
                 rows[f"{contender}, {setting}"] = row
                 figures = "".join(f"{row[key]['median']:10.2f}" for key in row)
                 print(f"  {contender + ', ' + setting:44}{figures}", flush=True)
-    if args.out:
-        write_json(args.out, result)
+    write_json(args.out, result)
 
 
 if __name__ == "__main__":

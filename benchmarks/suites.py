@@ -6,12 +6,12 @@ end_to_end.py measures all suites. The other programs measure one or two of them
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-# `peers` makes the examples importable, so it comes first.
+from gpu_photos import write_files
 from peers import Task
-from photos import write_photos
 
 __all__ = ["SETS", "SUITES", "Suite", "prepare"]
 
@@ -79,10 +79,9 @@ def prepare(
     width, height, count = SETS[name]
     if quick:
         count = QUICK_FILES[name]
-    folder = write_photos(root / f"{name}-{count}", count, height, width)
-    files = sorted(folder.glob("*.jpg"))[:limit]
+    files = write_files(root, count, height, width)[:limit]
     files = files[: len(files) // batch_size * batch_size]
-    total = sum(len(file.read_bytes()) for file in files)
+    total = sum(os.path.getsize(file) for file in files)
     print(f"\n{name}: {len(files)} files, {total / max(1, len(files)) / 1000:.0f} kB each", flush=True)
-    samples = tuple((str(file), index) for index, file in enumerate(files))
+    samples = tuple((file, index) for index, file in enumerate(files))
     return Task(samples, batch_size, size, threads, chain=chain)

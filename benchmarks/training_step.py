@@ -1,8 +1,7 @@
 """How much a loader slows training: a step on batches from memory, and the same step with loaders.
 
 With a GPU: ResNet-50 (defined below, without torchvision) in mixed precision, with batches from cuaug on the GPU (as it
-is; with JPEGs in the GPU's memory; with nvImageCodec), from cuaug on the CPU, and from DALI on the GPU. There is no
-plot, which needs matplotlib.
+is; with JPEGs in the GPU's memory; with nvImageCodec), from cuaug on the CPU, and from DALI on the GPU.
 
 A contender that is not installed is left out, and the result says why.
 
@@ -17,18 +16,17 @@ its start, without prefetched batches, falls before the timed steps.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from peers import CONTENDERS, Contender, Task
+from peers import CONTENDERS, Contender, Task, installed
 from peers.dali import DaliOnGpu
 from peers.ours import Cuaug
-from report import Bar, bar_plot, circumstances, gpu_circumstances, spread, write_json
+from report import circumstances, gpu_circumstances, in_turns, options, spread, write_json
 from suites import prepare
 from torch import Tensor, nn
 
@@ -154,6 +152,11 @@ def contenders_on(device: str) -> dict[str, type[Contender]]:
     return {MEMORY: InMemory} | {name: CONTENDERS[name] for name in ("cuaug", "dali", "pillow", "opencv")}
 
 
+def for_ever(contender: Contender) -> Iterator[Any]:
+    while True:
+        yield from contender.epoch()
+
+
 def seconds_per_step(
     step: Callable[..., Tensor], batches: Iterator[Any], untimed: int, steps: int, cuda: bool
 ) -> float:
@@ -181,26 +184,17 @@ def measure(
     steps: int,
 ) -> dict[str, Any]:
     """Seconds per step, in turns; each loader continues where its last turn ended."""
-    times: dict[str, list[float]] = {name: [] for name in kinds}
     contenders: dict[str, Contender] = {}
     try:
         for name, kind in kinds.items():
             contenders[name] = kind(task)
-        feeds = {
-            name: itertools.chain.from_iterable(
-                map(lambda _, contender=contender: contender.epoch(), itertools.count())
-            )
+        calls = {
+            name: partial(seconds_per_step, step, for_ever(contender), contender.ahead + 1, steps, device == "cuda")
             for name, contender in contenders.items()
         }
-        for repetition in range(repetitions + 1):
-            for name, batches in feeds.items():
-                value = seconds_per_step(step, batches, contenders[name].ahead + 1, steps, device == "cuda")
-                if repetition:  # the first turn warms up
-                    times[name].append(value)
-            if repetition:
-                line = ", ".join(f"{name} {1e3 * values[-1]:.0f}" for name, values in times.items())
-                print(f"  {repetition}/{repetitions}: ms per step: {line}", flush=True)
-        feeds.clear()
+        print("  ms per step:")
+        times = in_turns(calls, repetitions, show=lambda seconds: f"{1e3 * seconds:.0f}")
+        calls.clear()  # ends the epochs
         decoded_by = {
             name: contender.loader.stats().decoded_by
             for name, contender in contenders.items()
@@ -212,27 +206,28 @@ def measure(
     rows = {}
     for name, values in times.items():
         slower = [100 * (value / base - 1) for value, base in zip(values, times[MEMORY], strict=True)]
-        rates = [task.batch_size / value for value in values]
-        rows[name] = {"ms": spread([1e3 * value for value in values]), "slower_percent": spread(slower)}
-        rows[name]["images_per_second"] = spread(rates)
+        rows[name] = {"ms": spread(1e3 * value for value in values), "slower_percent": spread(slower)}
+        rows[name]["images_per_second"] = spread(task.batch_size / value for value in values)
         if name in decoded_by:
             rows[name]["decoded_by"] = decoded_by[name]
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
+    parser = options(
+        __doc__,
+        data="photos",
+        out="write training_step_DEVICE.json into this folder",
+        threads=(2, "of a loader, or worker processes"),
+        repetitions=3,
+        files=(2048, "with a GPU"),
+        passes=(16, "uses of each file per epoch, with a GPU"),
+        size=(224, "height and width of the network's input, with a GPU"),
+        width=(64, "the first channels of ResNet-50, with a GPU"),
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=2, help="threads of a loader, or worker processes")
     parser.add_argument("--batch-size", type=int, help="default: 64, with a GPU 256")
     parser.add_argument("--steps", type=int, help="timed steps per turn; default: 8, with a GPU 60")
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--files", type=int, default=2048, help="with a GPU")
-    parser.add_argument("--passes", type=int, default=16, help="uses of each file per epoch, with a GPU")
-    parser.add_argument("--size", type=int, default=224, help="height and width of the network's input, with a GPU")
-    parser.add_argument("--width", type=int, default=64, help="the first channels of ResNet-50, with a GPU")
-    parser.add_argument("--out", type=Path, help="write training_step_DEVICE.json and a plot into this folder")
     args = parser.parse_args()
     cuda = args.device == "cuda"
     batch_size, steps = args.batch_size or (256 if cuda else 64), args.steps or (60 if cuda else 8)
@@ -255,11 +250,7 @@ def main() -> None:
         task = Task(samples, batch_size, args.size, args.threads)
     else:
         task = prepare(args.data, "500x375", batch_size, args.threads, None)
-    kinds = contenders_on(args.device)
-    result["left_out"] = {name: reason for name, kind in kinds.items() if (reason := kind.missing())}
-    for name, reason in result["left_out"].items():
-        print(f"  {name} is left out: {reason}", flush=True)
-        del kinds[name]
+    kinds, result["left_out"] = installed(contenders_on(args.device))
     rows = result["step"] = measure(task, kinds, args.device, trainer(args.device, args.width), args.repetitions, steps)
     print(f"  {'':24}{'ms per step':>12}{'images/s':>10}{'slower by':>11}{'min - max':>17}")
     for name, row in rows.items():
@@ -268,15 +259,7 @@ def main() -> None:
             f"  {name:24}{row['ms']['median']:12.1f}{row['images_per_second']['median']:10.0f}"
             f"{slower['median']:10.1f}%{slower['min']:9.1f} -{slower['max']:5.1f}%"
         )
-    if args.out:
-        path = args.out / f"training_step_{args.device}.json"
-        write_json(path, result)
-        if not cuda:
-            bars = [Bar(name, row["ms"], name.startswith("cuaug")) for name, row in rows.items()]
-            bar_plot(
-                path.with_suffix(".svg"), f"Training step: {result['network']}", f"ms per {batch_size} images", bars
-            )
-        print(f"written to {path}")
+    write_json(args.out, result, f"training_step_{args.device}.json")
 
 
 if __name__ == "__main__":

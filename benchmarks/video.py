@@ -12,18 +12,18 @@ an untimed one. CPU time includes worker processes; other programs disturb it le
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import multiprocessing
 import random
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from peers.clips import CLIP_CONTENDERS, ClipContender, ClipTask
-from report import circumstances, processor_seconds, spread, write_json
+from report import circumstances, in_turns, options, processor_seconds, ratios, spread, write_json
 from synthetic_videos import FRAMES, write_videos
 
 #: height, width, bits per second, clips of a turn
@@ -136,28 +136,23 @@ def measure(task: ClipTask, processes: dict[str, Process], repetitions: int) -> 
         difference = abs(theirs - frames[OWN]).mean()
         if not difference < min(3, abs(theirs[1:] - frames[OWN][:-1]).mean() / 2):
             raise AssertionError(f"{name}: the frames of clip {task.clips[0]} differ by {difference:.2f} levels")
-    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in processes}
-    for _ in range(repetitions):
-        for name, process in processes.items():
-            turns[name].append(process.ask("turn"))
+    turns = in_turns(
+        {name: partial(process.ask, "turn") for name, process in processes.items()}, repetitions, warm_up=0
+    )
+    own_rates, own_cpu = zip(*turns[OWN], strict=True)
     result: dict[str, Any] = {}
     for name, values in turns.items():
-        rates, cpu = [rate for rate, _ in values], [milliseconds for _, milliseconds in values]
+        rates, cpu = zip(*values, strict=True)
         result[name] = {"clips_per_second": spread(rates), "cpu_milliseconds_per_clip": spread(cpu)}
         if name != OWN:
-            result[name]["cuaug_to_this"] = spread([a / b for (a, _), b in zip(turns[OWN], rates, strict=True)])
-            result[name]["cuaug_to_this_by_cpu"] = spread([b / a for (_, a), b in zip(turns[OWN], cpu, strict=True)])
+            result[name] |= {"cuaug_to_this": ratios(own_rates, rates), "cuaug_to_this_by_cpu": ratios(cpu, own_cpu)}
     return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="folder of videos, written if missing")
+    videos, share = (6, "of each size and key distance"), (1.0, "of the default number of clips in a turn")
+    parser = options(__doc__, data="videos", videos=videos, share=share, repetitions=3)
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
-    parser.add_argument("--videos", type=int, default=6, help="videos of each size and key distance")
-    parser.add_argument("--share", type=float, default=1.0, help="of the default number of clips in a turn")
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     names, left_out = [], {}
     for name, kind in CLIP_CONTENDERS.items():
@@ -185,8 +180,7 @@ def main() -> None:
                     line += f"   cuaug: {row['cuaug_to_this']['median']:.2f} times"
                     line += f", by CPU {row['cuaug_to_this_by_cpu']['median']:.2f}"
                 print(line, flush=True)
-            if args.out:
-                write_json(args.out, result)
+            write_json(args.out, result)
     finally:
         for process in processes.values():
             process.close()

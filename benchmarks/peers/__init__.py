@@ -27,8 +27,19 @@ from peers.pillow import Pillow
 from peers.spdl import Spdl
 from peers.task import CHAINS, VIEWS, Contender, Task
 
-__all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "VIEWS", "Contender", "Task", "random_crop_box"]
+__all__ = [
+    "CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "VIEWS", "Contender", "Task", "installed",
+    "random_crop_box",
+]  # fmt: skip
 
 CONTENDERS: dict[str, type[Contender]] = {
     kind.name.lower(): kind for kind in (Cuaug, Dali, Pillow, OpenCV, Albumentations, Spdl)
 }
+
+
+def installed(kinds: dict[str, type[Contender]]) -> tuple[dict[str, type[Contender]], dict[str, str]]:
+    """The contenders that can run here, and the reason for each that is left out; prints the reasons."""
+    left_out = {name: reason for name, kind in kinds.items() if (reason := kind.missing())}
+    for name, reason in left_out.items():
+        print(f"  {name} is left out: {reason}", flush=True)
+    return {name: kind for name, kind in kinds.items() if name not in left_out}, left_out

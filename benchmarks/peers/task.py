@@ -6,7 +6,6 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import ClassVar, NamedTuple
 
 from baseline import IMAGENET_MEAN, IMAGENET_STD
@@ -84,14 +83,6 @@ class Contender(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop threads and worker processes."""
-
-    @classmethod
-    def version(cls) -> str | None:
-        """The installed version, or None if there is none."""
-        try:
-            return version(cls.package)
-        except PackageNotFoundError:
-            return None
 
     @classmethod
     def missing(cls) -> str | None:

@@ -23,7 +23,6 @@ FIELDS = {
     "staging": {"us_per_sample", "cpu_us_per_image", "photos"},
     "gpu_end_to_end": {"variants", "left_out", "failed", "turns", "best_dali", "cuaug_to_dali"},
     "training_step_cuda": {"step", "left_out", "network", "settings"},
-    "gpu_ncu": {"launches"},
     "gpu_clips": {"settings", "sizes"},
     "gpu_dali": {"settings", "rows", "left_out", "failed"},
     "gpu_jpeg": {"bit_exact", "bits", "images_per_second", "cases", "photos"},
@@ -82,10 +81,10 @@ def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
 def test_a_failing_step_is_reported_and_later_ones_run(tmp_path):
     if shutil.which("nvidia-smi"):
         pytest.skip("this test needs a machine without nvidia-smi")
-    done = run(tmp_path, "--stage", "9")
-    steps = {step["name"]: step["status"] for step in json.loads((tmp_path / "steps_ncu.json").read_text())["steps"]}
+    done = run(tmp_path, "--stage", "8")
+    steps = {step["name"]: step["status"] for step in json.loads((tmp_path / "steps_memory.json").read_text())["steps"]}
     assert done.returncode == 1
-    assert steps["nvidia-smi"] == "failed: exit status 127" and list(steps)[-1] == "gpu_ncu"
+    assert steps["nvidia-smi"] == "failed: exit status 127" and list(steps)[-1] == "tests: full memory"
     assert "nvidia-smi: failed: exit status 127" in done.stdout
     assert "stages that have not run: smoke, tests" in done.stdout
 
@@ -119,25 +118,3 @@ def test_the_summary_compares_with_the_goals(benchmarks, tmp_path):
 
 def spread_of(value: float) -> dict[str, float]:
     return {"median": value, "min": value, "max": value}
-
-
-def test_ncu_csv_is_parsed(benchmarks):
-    import gpu_ncu
-
-    header = '"ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"'
-    about = '"0","resample","(128, 1, 1)","(7, 2, 256)"'
-    lines = [
-        "==PROF== Connected",
-        header,
-        f'{about},"Duration","us","1,234.5"',
-        f'{about},"Cache","","On"',
-        f'{about},"","",""',
-    ]
-    assert gpu_ncu.parse(lines) == [
-        {
-            "kernel": "resample",
-            "grid": "(7, 2, 256)",
-            "block": "(128, 1, 1)",
-            "metrics": {"Duration": [1234.5, "us"], "Cache": ["On", ""]},
-        }
-    ]
