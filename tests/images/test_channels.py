@@ -19,10 +19,9 @@ from tests.support.transforms.cases import CASES
 H, W = 24, 29
 #: Transforms that act on colors: the others act on each channel alone.
 OF_COLORS = {
-    *("AutoAugment", "ChannelDropout", "ColorJitter", "ConvertColor", "Grayscale", "ImageNetPolicy", "RGBShift"),
-    *("PlanckianJitter", "RandAugment", "RandomChannelPermutation", "RandomColor", "RandomContrast", "RandomGrayscale"),
-    *("RandomHue", "RandomJPEG", "RandomPhotometricDistort", "RandomSaturation", "TrivialAugmentWide"),
-    *("JPEG", "AugMix", "ColorTwist", "PlanckianLight", "RandomPlanckianJitter", "ImageCompression", "PCALighting"),
+    *("AutoAugment", "ColorJitter", "ConvertColor", "Grayscale", "JPEG", "PlanckianJitter", "RandAugment", "RGBShift"),
+    *("RandomChannelPermutation", "RandomContrast", "RandomGrayscale", "RandomHue", "RandomPhotometricDistort"),
+    *("RandomSaturation", "TrivialAugmentWide"),
 }
 NOISY = {"GaussianNoise", "SaltAndPepper", "ShotNoise", "RandomErasing"}
 
@@ -87,20 +86,6 @@ def test_groups_of_channels_have_noise_of_their_own(transform):
     noisy = flattened[:, flattened.abs().amax(0) > 0]
     correlation = torch.corrcoef(noisy) - torch.eye(7)
     assert correlation.abs().max() < 0.4
-
-
-@pytest.mark.parametrize("channels", [2, 4])
-def test_layouts_of_arrays_and_tensors(channels):
-    batch = images(channels)
-    want = batch.flip(-1)
-    flip = T.RandomHorizontalFlip(1.0)
-    array = batch.permute(0, 2, 3, 1).numpy()
-    got = flip(array)
-    assert got.flags["C_CONTIGUOUS"]
-    np.testing.assert_array_equal(got, want.permute(0, 2, 3, 1).numpy())
-    np.testing.assert_array_equal(flip(array[0]), want[0].permute(1, 2, 0).numpy())
-    last = flip(batch.contiguous(memory_format=torch.channels_last))
-    assert last.is_contiguous(memory_format=torch.channels_last) and torch.equal(last, want)
 
 
 def test_batch_transforms_and_views_take_any_channels():

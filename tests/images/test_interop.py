@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from unittest import mock
 
@@ -20,6 +21,7 @@ from cuaug.images import interop
 
 H, W = 9, 12
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, H, W, 3), dtype=np.uint8)
+FOUR_CHANNELS = np.concatenate([PIXELS, PIXELS[..., :1]], axis=-1)
 CROP = T.Compose([T.CenterCrop((5, 6)), T.RandomHorizontalFlip(1.0)])
 
 
@@ -41,10 +43,10 @@ def assert_same_tensor(got: torch.Tensor, given: torch.Tensor, want: np.ndarray)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, *FLOATS])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("batch", [False, True])
 def test_tensors_give_tensors_of_the_same_dtype_and_axes(dtype, channels, batch):
-    data = torch.from_numpy(PIXELS[..., :channels].copy()).permute(0, 3, 1, 2)
+    data = torch.from_numpy(FOUR_CHANNELS[..., :channels].copy()).permute(0, 3, 1, 2)
     data = (data if dtype == torch.uint8 else data / 255).to(dtype).contiguous()
     data = data if batch else data[0]
     before = data.clone()
@@ -94,19 +96,12 @@ def test_images_stay_on_their_device_under_another_default_device():
 
 
 def test_channels_last_batches_stay_channels_last():
-    data = torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2)
-    assert data.is_contiguous(memory_format=torch.channels_last)
-    assert CROP(data).is_contiguous(memory_format=torch.channels_last)
-    assert CROP(data.contiguous()).is_contiguous()
-
-
-def test_gradients_are_refused():
-    data = torch.zeros(3, H, W, requires_grad=True)
-    with pytest.raises(cuaug.TransformError, match="no gradient flows"):
-        CROP(data)
-    with torch.no_grad():
-        assert not CROP(data).requires_grad
-    assert not CROP(data.detach()).requires_grad
+    for pixels in (PIXELS, FOUR_CHANNELS):
+        data = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+        assert data.is_contiguous(memory_format=torch.channels_last)
+        got = CROP(data)
+        assert got.is_contiguous(memory_format=torch.channels_last)
+        assert_same_tensor(got, data, cropped(pixels))
 
 
 def test_tensor_subclasses_are_accepted():
@@ -128,7 +123,7 @@ def test_cuda_tensors_stay_on_their_device(device):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64, ">f4"])
-@pytest.mark.parametrize("shape", ["HW", "HW1", "HWC", "NHWC", "NHW1"])
+@pytest.mark.parametrize("shape", ["HW", "HW1", "HWC", "HW4", "NHWC", "NHW1", "NHW4"])
 def test_arrays_give_arrays_of_the_same_dtype_and_axes(dtype, shape):
     data = {
         "HW": PIXELS[0, ..., 0],
@@ -136,11 +131,13 @@ def test_arrays_give_arrays_of_the_same_dtype_and_axes(dtype, shape):
         "HWC": PIXELS[0],
         "NHWC": PIXELS,
         "NHW1": PIXELS[..., :1],
+        "HW4": FOUR_CHANNELS[0],
+        "NHW4": FOUR_CHANNELS,
     }
     pixels = data[shape] if dtype == np.uint8 else (data[shape] / 255).astype(dtype)
     before = pixels.copy()
     got = CROP(pixels)
-    assert type(got) is np.ndarray and got.dtype == np.dtype(dtype).newbyteorder("=")
+    assert type(got) is np.ndarray and got.dtype == np.dtype(dtype).newbyteorder("=") and got.flags.c_contiguous
     want = cropped(pixels[..., None])[..., 0] if shape == "HW" else cropped(pixels)
     np.testing.assert_array_equal(got, want.astype(np.float32) if dtype == np.float64 else want)
     np.testing.assert_array_equal(pixels, before)
@@ -239,7 +236,6 @@ def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
         (lambda: torch.zeros(3, H, W, dtype=torch.int32), "uint8, uint16 or floating point, not torch.int32"),
         (lambda: torch.zeros(3, H, W, dtype=torch.bool), "not torch.bool"),
         (lambda: torch.zeros(3, H, W, dtype=torch.complex64), "not torch.complex64"),
-        (lambda: torch.zeros(3, H, W, device="meta"), "not a tensor on meta"),
         (lambda: torch.zeros(0, 3, H, W), r"of shape \(0, 3, 9, 12\) have no pixels"),
         (lambda: torch.zeros(3, 0, W), "have no pixels"),
         (lambda: np.zeros((3, H, 20), np.uint8), r"an array must be \(H, W\), .* not \(3, 9, 20\)"),
@@ -264,22 +260,22 @@ def test_unsupported_inputs_are_refused(make, message):
         CROP(make())
 
 
+CHANNELS_LAST = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
+BATCHES = {
+    "uint8": CHANNELS_LAST.contiguous(),
+    "float32": CHANNELS_LAST.contiguous().float() / 255,
+    "float64": CHANNELS_LAST.contiguous().double() / 255,
+    "channels last": CHANNELS_LAST,
+    "NumPy": PIXELS,
+}
+
+
 @pytest.mark.parametrize("chain", [[], [T.RandomHorizontalFlip(0.0)], [T.CenterCrop((H, W))], [T.Normalize([0], [1])]])
-@pytest.mark.parametrize("kind", ["uint8", "float32", "float64", "channels_last", "numpy", "PIL"])
+@pytest.mark.parametrize("kind", BATCHES)
 def test_the_result_never_shares_memory_with_the_input(chain, kind):
     """Even if the chain changes nothing."""
-    tensor = torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2)
-    tensor = tensor.contiguous() if kind != "channels_last" else tensor
-    if kind.startswith("float"):
-        tensor = (tensor / 255).to(getattr(torch, kind))
-    compose = T.Compose(chain)
-    if kind == "PIL":
-        image = Image.fromarray(PIXELS[0])
-        got = compose(image)
-        assert got is not image
-        return
-    data = tensor.permute(0, 2, 3, 1).numpy().copy() if kind == "numpy" else tensor
-    before = data.copy() if kind == "numpy" else data.clone()
-    got = compose(data)
-    got[:] = 7
+    data, before = copy.deepcopy(BATCHES[kind]), BATCHES[kind]
+    T.Compose(chain)(data)[:] = 7
     assert (data == before).all()
+    image = Image.fromarray(PIXELS[0])
+    assert T.Compose(chain)(image) is not image

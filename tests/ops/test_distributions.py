@@ -76,13 +76,3 @@ def test_a_sample_draws_alike_in_every_batch():
 def test_what_is_refused(make, problem):
     with pytest.raises(TransformError, match=problem):
         make()
-
-
-def test_what_they_show():
-    shown = [cuaug.uniform(0, 1), cuaug.normal(0, (1, 2, 3)), cuaug.choice([1, 2]), cuaug.choice([1, 2], [1, 3])]
-    assert list(map(str, shown)) == [
-        "uniform(0.0, 1.0)",
-        "normal((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))",
-        "choice([1.0, 2.0])",
-        "choice([1.0, 2.0], weights=[1.0, 3.0])",
-    ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -205,13 +203,6 @@ def test_thousands_of_terms():
     assert torch.equal(operation(torch.full((3, 1, 1), 2.0**-13)), torch.full((3, 1, 1), 2500 * 2.0**-13))
 
 
-def test_a_value_of_several_names_is_computed_once():
-    bodies = ("a = b = r, g, c = noise()", "a = r, g, c = b = noise()[2], noise()[1], noise()[0]")
-    for body in bodies:
-        operation = make_operation(f"def f(pixel):\n    {body}\n    return pixel + (a - b) + ((r, g, c) - b)\n", "f")
-        assert torch.equal(operation(torch.full((3, 9, 9), 0.5)), torch.full((3, 9, 9), 0.5))
-
-
 def test_noise():
     noisy = grainy(amount=0.1)(torch.full((2, 3, 200, 200), 0.5)) - 0.5
     assert abs(noisy.mean()) < 0.002 and abs(noisy.std() - 0.1) < 0.002
@@ -258,30 +249,3 @@ def test_workers(start):
     torch.manual_seed(0)
     images = [x for x, _ in DataLoader(SameImage(chain), batch_size=3, num_workers=2, multiprocessing_context=start)]
     assert len({image.numpy().tobytes() for image in torch.cat(images)}) == COUNT
-
-
-SCRIPT = """
-import torch, cuaug
-from torch.utils.data import DataLoader
-from cuaug import transforms as T
-
-@cuaug.op
-def half(pixel):
-    return pixel * 0.5
-
-class Ones(torch.utils.data.Dataset):
-    def __init__(self): self.chain = T.Compose([half()])
-    def __len__(self): return 4
-    def __getitem__(self, i): return self.chain(torch.ones(3, 4, 4))
-
-if __name__ == "__main__":
-    batches = list(DataLoader(Ones(), 2, num_workers=1, multiprocessing_context="spawn"))
-    print(torch.cat(batches).unique().tolist())
-"""
-
-
-@pytest.mark.slow
-def test_a_script_with_spawned_workers(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True)
-    assert done.stdout == "[0.5]\n", done.stderr

@@ -95,23 +95,12 @@ def test_on_floats(name, image, factor):
     assert_close(applied(make, image, factor), want, tolerances.HUE if name == "hue" else tolerances.COLOR)
 
 
-@pytest.mark.parametrize("name", ONE_PARAMETER)
-@given(image=uint8_images)
-def test_the_neutral_parameter_changes_nothing(name, image):
-    make, _ = ONE_PARAMETER[name]
-    assert_same(applied(make, image, 0.0 if name == "hue" else 1.0), image)
-
-
 # --- brightness, contrast, saturation, gray: Pillow ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "enhance"),
-    [
-        ("brightness", ImageEnhance.Brightness),
-        ("contrast", ImageEnhance.Contrast),
-        ("saturation", ImageEnhance.Color),
-    ],
+    [("brightness", ImageEnhance.Brightness), ("contrast", ImageEnhance.Contrast), ("saturation", ImageEnhance.Color)],
 )
 @given(image=uint8_images, factor=factors)
 def test_enhancements_equal_pillow(name, enhance, image, factor):

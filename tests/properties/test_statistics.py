@@ -50,10 +50,6 @@ def test_point_operations_on_uint8_equal_pillow(image, bits, threshold):
     assert_same(applied(operations.invert, image), pillow(image, ImageOps.invert))
 
 
-def test_posterize_to_0_bits_is_black():
-    assert_same(applied(operations.posterize, ALL_LEVELS, 0), np.zeros_like(ALL_LEVELS))
-
-
 @given(float_images, st.integers(0, 8), st.floats(0, 1))
 def test_point_operations_on_floats(image, bits, threshold):
     exact = image.astype(np.float64)

@@ -141,6 +141,11 @@ TRANSFORMS = [
     *[(lambda v=v: T.JPEG(v), f"quality must be from 1 to 100.* not {v}") for v in (0, 101, 2.5)],
     (lambda: T.JPEG((9, 3)), r"quality .* not \(9, 3\)"),
     (lambda: T.AutoAugment("coco"), "policy must be one of 'imagenet', 'cifar10', 'svhn', not 'coco'"),
+    *[(lambda v=v: T.AugMix(v), f"severity must be an integer from 1 to 10, not {v}") for v in (0, 11)],
+    (lambda: T.AugMix(mixture_width=0), "mixture_width must be an integer of at least 1, not 0"),
+    (lambda: T.AugMix(alpha=0), "alpha must be a number above 0, not 0"),
+    (lambda: T.AugMix(chain_depth=1.5), "chain_depth must be an integer, not 1.5"),
+    (lambda: T.AugMix(interpolation="lanczos"), "interpolation must be one of .* not 'lanczos'"),
     (lambda: T.RandAugment(-1), "num_ops must be an integer of at least 0, not -1"),
     (lambda: T.RandAugment(2, 31), "magnitude must be an integer from 0 to 30, not 31"),
     (lambda: T.RandAugment(fill=()), r"fill .* not \(\)"),
@@ -228,16 +233,10 @@ def test_invalid_arguments_of_transforms_are_refused(make, message):
 
 @pytest.mark.parametrize(("name", "given", "message"), FUNCTIONS, ids=lambda value: value if type(value) is str else "")
 def test_invalid_arguments_of_functions_are_refused(name, given, message):
-    with pytest.raises(TransformError, match=message) as caught:
-        getattr(F, name)(IMAGE, **given)
-    assert "low" not in str(caught.value), "a function takes one number"
-
-
-def test_functions_check_arguments_before_the_image():
-    for name, given, message in FUNCTIONS:
-        if name != "permute_channels":  # its check needs the image's channels
-            with pytest.raises(TransformError, match=message):
-                getattr(F, name)("no image", **given)
+    for image in (IMAGE, "no image") if name != "permute_channels" else (IMAGE,):  # it checks the image's channels
+        with pytest.raises(TransformError, match=message) as caught:
+            getattr(F, name)(image, **given)
+        assert "low" not in str(caught.value), "a function takes one number"
 
 
 def test_numpy_and_torch_numbers_are_accepted():

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from cuaug import transforms as T
-from cuaug.errors import TransformError
 from cuaug.transforms import policies
 from tests.references import auto as reference
 from tests.transforms.test_auto import within
@@ -90,26 +89,21 @@ def random_images(n):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mix", [T.AugMix(), T.AugMix(10, 2, 4, 0.5, False, "nearest", (9, 99, 200)), T.AugMix(1, 1)], ids=repr
+    "make",
+    [
+        lambda white: T.AugMix(),
+        lambda white: T.AugMix(10, 2, 4, 0.5, False, "nearest", (0.04 * white, 0.4 * white, 0.8 * white)),
+        lambda white: T.AugMix(1, 1),
+    ],
 )
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_result_is_the_weighted_mean_of_the_chains(mix, dtype):
+def test_result_is_the_weighted_mean_of_the_chains(make, dtype):
     """uint8: each chain and the mean are rounded. Floats: the reference never rounds."""
     x = random_images(24) if dtype == torch.uint8 else random_images(24).float() / 255
-    how = {"filter": mix.interpolation, "fill": 0.0 if mix.fill is None else mix.fill}
-    if dtype != torch.uint8:
-        how["fill"] = np.asarray(how["fill"]) / 255
-        mix = T.AugMix(
-            mix.severity,
-            mix.mixture_width,
-            mix.chain_depth,
-            mix.alpha,
-            mix.all_ops,
-            mix.interpolation,
-            tuple(float(v) for v in np.broadcast_to(how["fill"], 3)),
-        )
-    made, told = T.Compose([mix], generator=torch.Generator().manual_seed(0)).trace(x)
     limit = 255.0 if dtype == torch.uint8 else 1.0
+    mix = make(limit)
+    how = {"filter": mix.interpolation, "fill": 0.0 if mix.fill is None else mix.fill}
+    made, told = T.Compose([mix], generator=torch.Generator().manual_seed(0)).trace(x)
     worst = []
     for image, mixed, steps in zip(x, made, json.loads(json.dumps(told)), strict=True):
         drawn, pixels = steps[0]["params"], image.permute(1, 2, 0).double().numpy()
@@ -140,21 +134,11 @@ def test_labels_and_gray_images():
     assert T.Compose([T.AugMix(), T.Resize((9, 9)), T.ToDtype(torch.float32, scale=True)])(x).shape == (5, 1, 9, 9)
 
 
-def test_repr_pickle_and_arguments():
+def test_repr_and_pickle():
     mix = T.AugMix(2, alpha=0.5, interpolation="nearest")
     assert repr(mix) == "AugMix(severity=2, alpha=0.5, interpolation='nearest')"
-    again, x = pickle.loads(pickle.dumps(mix)), random_images(3)
+    again, images = pickle.loads(pickle.dumps(mix)), random_images(3)
     torch.manual_seed(3)
-    one = mix(x)
+    one = mix(images)
     torch.manual_seed(3)
-    assert torch.equal(again(x), one)
-    for make, message in (
-        (lambda: T.AugMix(11), "severity must be an integer from 1 to 10, not 11"),
-        (lambda: T.AugMix(0), "severity must be an integer from 1 to 10, not 0"),
-        (lambda: T.AugMix(mixture_width=0), "mixture_width must be an integer of at least 1, not 0"),
-        (lambda: T.AugMix(alpha=0), "alpha must be a number above 0, not 0"),
-        (lambda: T.AugMix(chain_depth=1.5), "chain_depth must be an integer, not 1.5"),
-        (lambda: T.AugMix(interpolation="lanczos"), "interpolation must be one of .* not 'lanczos'"),
-    ):
-        with pytest.raises(TransformError, match=message):
-            make()
+    assert torch.equal(again(images), one)

@@ -86,16 +86,12 @@ def test_masks_of_a_chain_have_one_fill():
         ({int: 1}, "fill must have types as keys, .* not <class 'int'>"),
         ({Image: 1, torch.Tensor: 2}, "fill must have one value for all types of image, not 1, 2"),
         ({Image: "red"}, "fill must be a number or a sequence of one per channel, not 'red'"),
+        ({Mask: (1, 2, 3)}, r"fill of masks must be a number, not .1, 2, 3."),
     ],
 )
 def test_other_dicts_are_refused(fill, message):
     with pytest.raises(TransformError, match=message):
-        T.Pad(1, fill=fill)
-
-
-def test_a_masks_fill_is_a_number():
-    with pytest.raises(TransformError, match=r"fill of masks must be a number, not .1, 2, 3."):
-        T.Compose([T.Pad(1, fill={Mask: (1, 2, 3)})])
+        T.Compose([T.Pad(1, fill=fill)])
 
 
 def test_dtypes_by_type():

@@ -74,9 +74,10 @@ def test_one_channel_has_no_saturation():
     np.testing.assert_array_equal(apply(gray[0], lambda plan: T.RandAugment().write(plan, None, **color)), gray[0])
 
 
-def test_grayscale_to_one_channel_inside_random_apply_is_refused():
+@pytest.mark.parametrize("container", [T.RandomApply, T.RandomChoice])
+def test_grayscale_to_one_channel_inside_a_container_is_refused(container):
     with pytest.raises(TransformError, match="num_output_channels=1 changes the channels of the whole batch"):
-        T.RandomApply([T.Grayscale()])(COLORS)
+        container([T.Grayscale(), T.RandomInvert()])(COLORS)
     assert T.RandomApply([T.Grayscale(3)])(COLORS).shape == COLORS.shape
 
 

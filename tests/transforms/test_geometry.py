@@ -96,7 +96,7 @@ def test_random_crop_refuses_a_smaller_image():
 # --- RandomResizedCrop -----------------------------------------------------------------------------------------------
 
 
-@given(st.integers(8, 600), st.integers(8, 600), st.integers(0, 100))
+@given(st.integers(1, 600), st.integers(1, 600), st.integers(0, 100))
 def test_random_resized_crop_stays_in_the_image(height, width, seed):
     drawn = params(T.RandomResizedCrop(9), height, width, n=64, seed=seed)
     assert (drawn["height"] >= 1).all() and (drawn["width"] >= 1).all()
@@ -132,23 +132,13 @@ def test_windows_of_fixed_area_are_equally_likely_everywhere():
     [
         ((600, 11), (292, 0, 15, 11)),  # tall: the full width, width / (3 / 4) rows, rounded
         ((11, 600), (0, 292, 11, 15)),  # wide: the full height, height * 4 / 3 columns
+        ((30, 33), (0, 0, 30, 33)),  # the whole image
     ],
 )
-def test_random_resized_crop_of_extreme_shapes(size, window):
-    """No drawn window fits, so it takes the largest centered one with a ratio within bounds."""
-    drawn = params(T.RandomResizedCrop(9, scale=(0.9, 1.0)), *size, n=50)
+def test_random_resized_crop_where_no_window_fits(size, window):
+    """It takes the largest centered window with a ratio within bounds."""
+    drawn = params(T.RandomResizedCrop(9, scale=(4, 5)), *size, n=50)
     assert {tuple(row) for row in np.stack([drawn[k] for k in ("top", "left", "height", "width")], 1)} == {window}
-
-
-def test_random_resized_crop_falls_back_to_the_whole_image():
-    drawn = params(T.RandomResizedCrop(9, scale=(4, 5)), 30, 33, n=50)
-    assert {k: set(v.tolist()) for k, v in drawn.items()} == {"top": {0}, "left": {0}, "height": {30}, "width": {33}}
-
-
-def test_random_resized_crop_of_tiny_images():
-    for height, width in [(1, 1), (1, 7), (9, 1), (2, 2)]:
-        image = np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
-        assert T.RandomResizedCrop(5)(np.stack([image] * 50)).shape == (50, 5, 5, 3)
 
 
 # --- flips -----------------------------------------------------------------------------------------------------------

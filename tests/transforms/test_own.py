@@ -171,12 +171,3 @@ def test_parameters_may_be_any_array_type(images):
         assert [steps[0]["params"]["k"] for steps in params] == values.tolist()
     views = T.Compose([T.FiveCrop(8), Fixed({"k": np.arange(30)})])
     assert [steps[-1]["params"]["k"] for steps in views.trace(images)[1]] == [0, 5, 10, 15, 20, 25]
-
-
-def test_repr_without_an_init():
-    """The inherited (*args, **kwargs) are not shown."""
-
-    class Plain(T.Transform):
-        pass
-
-    assert repr(Plain()) == "Plain()"

@@ -19,16 +19,15 @@ from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from tests.references import packing as reference
+from tests.support.codec.encoded_images import encode
 
 DTYPES = st.sampled_from([torch.uint8, torch.float16, torch.bfloat16, torch.float32])
 MULTIPLE = T.ResizeToMultiple(28, 56 * 56, 120 * 120)
 
 
 def png(height: int, width: int, seed: int = 0) -> bytes:
-    out = io.BytesIO()
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
+    return encode(Image.fromarray(pixels), "PNG")
 
 
 def want_patches(images: torch.Tensor, *options) -> torch.Tensor:
@@ -124,9 +123,8 @@ def test_one_decoded_image():
 def test_positions_are_those_of_the_patches():
     """Each pixel of an image is its row and column, so a patch's first pixel says where it is."""
     rows, columns = np.mgrid[:84, :56].astype(np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(np.stack([rows, columns, columns], axis=-1)).save(out, "PNG")
-    patches, packing = cuaug.decode([out.getvalue()] * 2, T.Patches(7, merge=4))
+    file = encode(Image.fromarray(np.stack([rows, columns, columns], axis=-1)), "PNG")
+    patches, packing = cuaug.decode([file] * 2, T.Patches(7, merge=4))
     firsts = patches.view(-1, 3, 49)[:, :2, 0] // 7
     assert torch.equal(packing.positions()[:, 1:], firsts.long()) and not packing.positions()[:, 0].any()
     assert cuaug.batch.Packing(packing.sizes[:0], packing.grid_thw[:0]).positions().shape == (0, 3)

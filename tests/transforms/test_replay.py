@@ -14,12 +14,9 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.errors import TransformError
 from tests.support.transforms.cases import CASES
+from tests.transforms.test_segments import noise
 
 FLOATS = T.ToDtype(torch.float32, scale=True)
-
-
-def noise(seed: int, height: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, 50, 3), dtype=np.uint8)
 
 
 def stack(n: int) -> torch.Tensor:

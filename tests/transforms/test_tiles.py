@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -15,6 +13,7 @@ import cuaug
 from cuaug import ArgumentError, TransformError
 from cuaug import transforms as T
 from tests.references import packing as reference
+from tests.support.codec.encoded_images import encode
 
 SIZE = 16
 GRIDS = [(1, 2), (2, 1), (2, 2), (1, 3), (3, 1)]
@@ -26,9 +25,7 @@ def picture(height: int, width: int, seed: int = 0) -> Image.Image:
 
 
 def png(image: Image.Image) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "PNG")
-    return out.getvalue()
+    return encode(image, "PNG")
 
 
 def tensor(tiles: list[Image.Image]) -> torch.Tensor:

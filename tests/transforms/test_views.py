@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,19 +145,6 @@ def test_mixes_after_views():
     for later in ([T.Mosaic()], [T.AugMix()], [T.Lambda(lambda x: x), T.Pad(1)]):
         with pytest.raises(TransformError, match=r"\(N, C, H, W\).*not \(\d, 2, 3, 16, 16\)"):
             seeded([views, *later])(images)
-
-
-def test_image_types():
-    chain = T.MultiView([T.RandomCrop(8)] * 2)
-    image = stack(1)[0]
-    assert chain(image).shape == (2, 8, 8, 3)
-    assert chain(torch.from_numpy(image).permute(2, 0, 1)).shape == (2, 3, 8, 8)
-    pil = chain(Image.fromarray(image))
-    assert len(pil) == 2 and all(view.size == (8, 8) for view in pil)
-    again = pickle.loads(pickle.dumps(seeded([chain])))
-    np.testing.assert_array_equal(again(image), seeded([chain])(image))
-    assert eval(repr(chain), {"MultiView": T.MultiView, "RandomCrop": T.RandomCrop}).views == 2
-    assert "1 launch" in T.Compose([chain]).explain()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -29,17 +28,6 @@ FILTERS = ["nearest", "bilinear", "bicubic"]
 
 def noise(h: int, w: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (h, w, 3), dtype=np.uint8)
-
-
-def dot(h: int, w: int, y: int, x: int) -> np.ndarray:
-    image = np.zeros((h, w), np.uint8)
-    image[y, x] = 255
-    return image
-
-
-def place(image: np.ndarray) -> tuple[int, int]:
-    """(y, x) of the brightest pixel."""
-    return tuple(int(v) for v in np.unravel_index(np.argmax(image), image.shape[:2]))
 
 
 def assert_grid_sampled(got: torch.Tensor, image: torch.Tensor, matrix: np.ndarray, mode: str, size=None) -> None:
@@ -84,12 +72,6 @@ def test_expanded_sizes_are_pillows(h, w, angle):
     assert all(a == b or (near and abs(a - b) <= 2) for a, b, near in zip(got, want, close, strict=True))
 
 
-def test_rotate_is_counter_clockwise_and_affine_clockwise():
-    right = dot(21, 21, 10, 18)
-    assert place(F.rotate(right, 90)) == (2, 10) and place(F.rotate(right, 45, "bilinear")) in {(4, 16), (5, 16)}
-    assert place(F.affine(right, 90, (0, 0), 1, 0)) == (18, 10)
-
-
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("size", [(6, 9), (7, 4), (5, 5), (8, 8), (1, 3)])
 def test_rotations_by_multiples_of_90_degrees_are_exact(filter, size):
@@ -123,19 +105,10 @@ def test_affine_is_torchvisions(h, w, angle, shear, scale, data):
     assert_grid_sampled(got, image, matrix, mode)
 
 
-def test_translate_shifts_right_and_down():
-    assert place(F.affine(dot(9, 9, 4, 4), 0, (2, 1), 1, 0)) == (5, 6)
-    assert place(F.affine(dot(9, 9, 4, 4), 0, (-3, -4), 1, 0)) == (0, 1)
-
-
-def test_shear_and_scale_have_torchvisions_direction():
-    """By hand: a shear along x moves rows above the center right, and rows below it left."""
-    above, below, right = dot(21, 21, 2, 10), dot(21, 21, 18, 10), dot(21, 21, 10, 18)
-    assert place(F.affine(above, 0, (0, 0), 1, 45)) == (2, 18) and place(F.affine(below, 0, (0, 0), 1, 45)) == (18, 2)
-    assert place(F.affine(right, 0, (0, 0), 1, (0, 45))) == (2, 18)
-    assert place(F.affine(right, 0, (0, 0), 0.5, 0)) == (10, 14)
-    assert_same(F.affine(above, 0, (0, 0), 1, 30), F.affine(above, 0, (0, 0), 1, (30, 0)))
-    assert_same(F.affine(above, 0, (0, 0), 1, [30]), F.affine(above, 0, (0, 0), 1, (30, 30)))
+def test_forms_of_shear():
+    image = noise(21, 21)
+    assert_same(F.affine(image, 0, (0, 0), 1, 30), F.affine(image, 0, (0, 0), 1, (30, 0)))
+    assert_same(F.affine(image, 0, (0, 0), 1, [30]), F.affine(image, 0, (0, 0), 1, (30, 30)))
 
 
 def test_random_affine_draws_like_torchvision():
@@ -171,17 +144,13 @@ def test_perspective_is_torchvisions(h, w, seed, mode):
         assert_grid_sampled(got, image, np.linalg.inv(middle) @ matrix @ middle, mode)
 
 
-def test_perspective_pixels_are_pillows_and_corners_land_on_their_endpoints():
+def test_perspective_pixels_are_pillows():
     image = noise(25, 31)
     coefficients = reference.perspective(SQUARE, MOVED).reshape(9)[:8]
     transform = Image.Transform.PERSPECTIVE
     want = np.asarray(Image.fromarray(image).transform((31, 25), transform, coefficients, Image.Resampling.NEAREST))
     got = F.perspective(image, SQUARE, MOVED, "nearest")
     assert (got != want).any(axis=-1).mean() < 0.02
-    for (x, y), (new_x, new_y) in zip(SQUARE[:1] + SQUARE[2:3], MOVED[:1] + MOVED[2:3], strict=True):
-        blurred = cv2.GaussianBlur(dot(25, 31, min(y, 24), min(x, 30)), (0, 0), 1.5)
-        y_found, x_found = place(F.perspective(blurred, SQUARE, MOVED))
-        assert abs(y_found - new_y) <= 1 and abs(x_found - new_x) <= 1
 
 
 def test_random_perspective_draws_corners_like_torchvision():
