@@ -97,7 +97,6 @@ def test_batch_transforms_and_views_take_any_channels():
     torch.testing.assert_close(crops[:, 0], batch[..., :8, :8], rtol=0, atol=0)
 
 
-# --- uint16 ----------------------------------------------------------------------------------------------------------
 def levels16(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 65536, shape).astype(np.uint16)
 

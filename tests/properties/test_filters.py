@@ -50,16 +50,10 @@ def taps_of(kernel):
     return np.stack([dy - kernel.shape[0] // 2, dx - kernel.shape[1] // 2, kernel], axis=-1).reshape(-1, 3)
 
 
-# --- Gaussian --------------------------------------------------------------------------------------------------------
-
-
 @given(images(size=any_size, dtype=np.float32), odd, odd, sigmas, tiles)
 def test_gaussian_blur_equals_opencv(image, across, down, sigma, tile):
     want = cv2.GaussianBlur(image, (across, down), sigma, borderType=cv2.BORDER_REFLECT_101)
     assert_close(blurred(image, (across, down), sigma, tile=tile), want, CONVOLUTION)
-
-
-# --- any kernel ------------------------------------------------------------------------------------------------------
 
 
 @given(st.data(), images(size=any_size, dtype=np.float32), odd, odd, BORDERS, tiles)
@@ -79,9 +73,6 @@ def test_a_stencil_equals_opencvs_filter2d(data, image, height, width, border, t
     assert_close(run_one(plan, image, tile=tile, only_regions=True), want, CONVOLUTION)
 
 
-# --- sharpness -------------------------------------------------------------------------------------------------------
-
-
 @given(images(size=any_size), st.floats(0, 3), tiles)
 def test_sharpness_equals_pillow(image, factor, tile):
     want = np.asarray(ImageEnhance.Sharpness(Image.fromarray(image)).enhance(factor))
@@ -91,9 +82,6 @@ def test_sharpness_equals_pillow(image, factor, tile):
 @given(images(size=any_size, dtype=np.float32), st.floats(0, 3), tiles)
 def test_sharpness_equals_the_reference(image, factor, tile):
     assert_close(sharpened(image, factor, tile=tile), reference.adjust_sharpness(image, factor, 1.0), CONVOLUTION)
-
-
-# --- motion ----------------------------------------------------------------------------------------------------------
 
 
 def motion_kernel(size, angle, direction, filter=Filter.NEAREST):
@@ -123,8 +111,6 @@ def test_motion_angle_and_direction():
     slanted = motion_kernel(3, 45.0, 0.0)
     assert slanted[0, 2] > 0 and slanted[2, 0] > 0 and slanted[0, 0] == slanted[2, 2] == 0
 
-
-# --- all of them -----------------------------------------------------------------------------------------------------
 
 FILTERS = {
     "convolve": lambda plan: plan.convolve(gaussian_weights(5, 1.2)[0], gaussian_weights(3, 0.8)[0]),
@@ -228,9 +214,6 @@ def test_a_frame_wider_than_the_taps_stays_unchanged(data, size, turned, tile):
         expected[edge] = image[edge]
     for isa in ISAS:
         assert_same(run_one(plan, image, Type.UINT8, tile=tile, isa=isa), expected[:, ::-1] if turned else expected)
-
-
-# --- where rows are kept as floats ------------------------------------------------------------------------------------
 
 
 wide = st.tuples(st.integers(1, 4), st.integers(250, 530))

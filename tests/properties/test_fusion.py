@@ -45,9 +45,6 @@ def test_folded_steps_equal_single_steps(case):
         assert_close(got, want, tolerances.MIRRORED_CHAIN)
 
 
-# --- a batch ---------------------------------------------------------------------------------------------------------
-
-
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types, layouts)
 def test_a_batch_of_n_is_n_batches_of_one(data, dtype, target, layout):
     """Different sizes and programs; each step is written for its samples with `where`."""
@@ -60,9 +57,6 @@ def test_a_batch_of_n_is_n_batches_of_one(data, dtype, target, layout):
         waiting[i].pop(0).write(plan, np.arange(len(cases)) == i)
     for (image, chain), got in zip(cases, run(plan, batch, target, layout), strict=True):
         assert_same(got, run_one(write(plan_for(image), chain.steps), image, target, layout))
-
-
-# --- how it is run ---------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), tiles, types, layouts)
@@ -78,9 +72,6 @@ def test_instruction_sets_do_not_change_the_result(case, target):
     results = [run_one(write(plan_for(image), chain.steps), image, target, isa=isa) for isa in ISAS]
     for result in results[1:]:
         assert_same(result, results[0])
-
-
-# --- regions ---------------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), st.booleans())

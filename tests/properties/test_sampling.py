@@ -47,9 +47,6 @@ def levels(values):
     return np.floor(np.clip(values, 0, 255) + 0.5).astype(np.uint8)
 
 
-# --- against OpenCV --------------------------------------------------------------------------------------------------
-
-
 @given(images(), sides, small_sides)
 @example(WIDE, 4, 10)
 def test_nearest_equals_opencv(image, height, width):
@@ -61,9 +58,6 @@ def test_nearest_equals_opencv(image, height, width):
 def test_interpolation_of_floats_equals_opencv(image, height, width, filter):
     got = resized(image, height, width, filter=filter, antialias=False)
     assert_close(got, cv2.resize(image, (width, height), interpolation=OPENCV[filter]), tolerances.OPENCV_RESIZE)
-
-
-# --- against Pillow --------------------------------------------------------------------------------------------------
 
 
 @given(images(), small_sides, sides)
@@ -129,9 +123,6 @@ def test_flips_before_filters_with_a_direction_take_a_pass():
         assert_same(run_one(plan, image, Type.UINT8), resized(mirrored, 1, 4, filter=filter))
 
 
-# --- against the reference -------------------------------------------------------------------------------------------
-
-
 @given(images(dtype=np.float32), small_sides, small_sides, RESIZES)
 def test_resize_equals_the_reference(image, height, width, how):
     got = resized(image, height, width, **how)
@@ -160,16 +151,6 @@ def test_bicubic_overshoot_saturates_at_once_in_uint8_only(image, height, width,
     assert_close(halves[1], 0.5 * want + 0.25, tolerances.RESIZE)
 
 
-@given(images(dtype=np.float32), st.data(), small_sides, small_sides, RESIZES)
-def test_resize_after_crop_stops_at_the_crops_edge(image, data, height, width, how):
-    box = data.draw(boxes(*image.shape[:2]))
-    plan = plan_for(image)
-    plan.crop(*box)
-    plan.resize(height, width, **how)
-    want = reference.resize(reference.crop(image, *box), height, width, *named(how))
-    assert_close(run_one(plan, image), want, tolerances.RESIZE)
-
-
 @given(st.data(), st.booleans())
 def test_resize_crop_resize_is_one_interpolation(data, flip):
     """The image holds the centers of its columns, so each output value is its source coordinate."""
@@ -190,9 +171,6 @@ def test_resize_crop_resize_is_one_interpolation(data, flip):
     assert plan.compile(Type.FLOAT32, Layout.HWC).launches == 1
     want = np.clip(begin + scale * (np.arange(width) + 0.5), 0.5, 11.5)
     np.testing.assert_allclose(run_one(plan, image, only_regions=True)[0, :, 0], want, atol=1e-4)
-
-
-# --- identities ------------------------------------------------------------------------------------------------------
 
 
 @given(images(), st.booleans(), RESIZES)
@@ -227,9 +205,6 @@ def test_a_constant_image_stays_constant(image, height, width, how):
     flat = np.ascontiguousarray(np.broadcast_to(image[0, 0], image.shape))
     got = resized(flat, height, width, **how)
     assert_same(got, np.broadcast_to(image[0, 0], (height, width, 3)))
-
-
-# --- memory ----------------------------------------------------------------------------------------------------------
 
 
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), st.integers(1, 70), RESIZES)

@@ -40,9 +40,6 @@ def pillow(image: np.ndarray, operation, *arguments) -> np.ndarray:
     return np.asarray(operation(Image.fromarray(image), *arguments))
 
 
-# --- point operations ------------------------------------------------------------------------------------------------
-
-
 @given(some_images, st.integers(1, 8), st.integers(0, 256))
 def test_point_operations_on_uint8_equal_pillow(image, bits, threshold):
     assert_same(applied(operations.posterize, image, bits), pillow(image, ImageOps.posterize, bits))
@@ -102,9 +99,6 @@ def test_levels_are_rounded_before_comparison(image, bits, threshold, h, w):
         )
 
 
-# --- autocontrast ----------------------------------------------------------------------------------------------------
-
-
 @given(some_images)
 def test_autocontrast_rounds_exactly(image):
     """Halves round up, also where 255 * (v - low) / (high - low) is exactly a half."""
@@ -131,9 +125,6 @@ def test_a_resized_flat_image_is_still_flat(level, size, resized):
     assert_same(run_one(plan, image, Type.UINT8), np.full((*resized, 3), level, np.uint8))
 
 
-# --- equalize --------------------------------------------------------------------------------------------------------
-
-
 @given(some_images)
 def test_equalize_equals_pillow(image):
     assert_same(applied(operations.equalize, image), pillow(image, ImageOps.equalize))
@@ -156,8 +147,6 @@ def test_equalize_counts_the_resized_image(image, h, w):
     plan.append(operations.equalize(1, 255.0))
     assert_same(run_one(plan, image, Type.UINT8), pillow(resized, ImageOps.equalize))
 
-
-# --- CLAHE -----------------------------------------------------------------------------------------------------------
 
 grids = st.tuples(st.integers(1, 9), st.integers(1, 9))
 clips = st.just(0.0) | st.floats(0.01, 40) | st.integers(1, 40).map(lambda n: n / 10)

@@ -242,15 +242,9 @@ def test_each_sample_has_its_own_field(shared):
     ("arguments", "message"),
     [
         ({"height": 0}, "warp to 0 x 3"),
-        ({"field": np.zeros((1, 3, 2), np.float32)}, r"field must be \(R, C, 2\).*not \(1, 3, 2\)"),
-        (
-            {"field": np.zeros((4, 3, 2), np.float32), "nodes": (5, 3)},
-            r"nodes must be from 2 to .*\(4, 3\), not \(5, 3\)",
-        ),
-        (
-            {"field": np.zeros((4, 3, 2), np.float32), "nodes": (2, 1)},
-            r"nodes must be from 2 to .*\(4, 3\), not \(2, 1\)",
-        ),
+        ({"field": np.zeros((1, 3, 2))}, r"field must be \(R, C, 2\).*not \(1, 3, 2\)"),
+        ({"field": np.zeros((4, 3, 2)), "nodes": (5, 3)}, r"nodes must be from 2 to .*\(4, 3\), not \(5, 3\)"),
+        ({"field": np.zeros((4, 3, 2)), "nodes": (2, 1)}, r"nodes must be from 2 to .*\(4, 3\), not \(2, 1\)"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments, message):

@@ -16,15 +16,12 @@ from cuaug import transforms as T
 from cuaug.plan import Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import policies
-from tests.support import tolerances
 from tests.support.run_plans import assert_close, plan_for, run_one
+from tests.support.tolerances import EXACT, PILLOW_AUTOCONTRAST_LEVELS, PILLOW_COLOR_LEVELS, PILLOW_SHARPNESS_LEVELS
 from tests.transforms.test_geometry import params
 
 MANY = 20_000
 NAMES = list(policies.MAX_MAGNITUDES)
-
-
-# --- the tables ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -79,9 +76,6 @@ def test_shifts_are_torchvisions_whole_pixels(bins, level):
     wide = T.TrivialAugmentWide()._params(rng, number, level, bins, *[np.append(sides, sides)] * 2)["magnitude"]
     # float32 may have 15.999999 for the middle level.
     assert set(np.abs(wide).ravel()) == {16 if 2 * level == bins - 1 else int(torch.linspace(0.0, 32.0, bins)[level])}
-
-
-# --- draws -----------------------------------------------------------------------------------------------------------
 
 
 def within(count: int, n: int, share: float) -> bool:
@@ -152,9 +146,6 @@ def test_auto_augment_applies_sub_policies_by_their_probabilities(policy):
             assert within((moving < 0).sum(), len(moving), 0.5)
 
 
-# --- single operations -----------------------------------------------------------------------------------------------
-
-
 def applied(image: np.ndarray, name: str, magnitude: float, **how: Any) -> np.ndarray:
     plan = plan_for(image)
     one = {"operation": np.array([[name]]), "magnitude": np.array([[magnitude]])}
@@ -169,25 +160,20 @@ def affine(*coefficients: float) -> Any:
 @pytest.mark.parametrize(
     ("name", "magnitude", "pillow", "tolerance"),
     [
-        ("ShearX", 0.25, affine(1, 0.25, 0, 0, 1, 0), tolerances.EXACT),
-        ("ShearY", -0.25, affine(1, 0, 0, -0.25, 1, 0), tolerances.EXACT),
-        ("TranslateX", 7.0, affine(1, 0, -7, 0, 1, 0), tolerances.EXACT),
-        ("TranslateY", -7.0, affine(1, 0, 0, 0, 1, 7), tolerances.EXACT),
-        ("Rotate", 27.0, lambda image: image.rotate(27.0), tolerances.EXACT),
-        ("Brightness", -0.4, lambda image: ImageEnhance.Brightness(image).enhance(0.6), tolerances.PILLOW_COLOR_LEVELS),
-        ("Color", 0.7, lambda image: ImageEnhance.Color(image).enhance(1.7), tolerances.PILLOW_COLOR_LEVELS),
-        ("Contrast", 0.7, lambda image: ImageEnhance.Contrast(image).enhance(1.7), tolerances.PILLOW_COLOR_LEVELS),
-        (
-            "Sharpness",
-            -0.7,
-            lambda image: ImageEnhance.Sharpness(image).enhance(0.3),
-            tolerances.PILLOW_SHARPNESS_LEVELS,
-        ),
-        ("Posterize", 3.0, lambda image: ImageOps.posterize(image, 3), tolerances.EXACT),
-        ("Solarize", 2 / 3, lambda image: ImageOps.solarize(image, 170), tolerances.EXACT),
-        ("AutoContrast", 0.0, ImageOps.autocontrast, tolerances.PILLOW_AUTOCONTRAST_LEVELS),
-        ("Equalize", 0.0, ImageOps.equalize, tolerances.EXACT),
-        ("Invert", 0.0, ImageOps.invert, tolerances.EXACT),
+        ("ShearX", 0.25, affine(1, 0.25, 0, 0, 1, 0), EXACT),
+        ("ShearY", -0.25, affine(1, 0, 0, -0.25, 1, 0), EXACT),
+        ("TranslateX", 7.0, affine(1, 0, -7, 0, 1, 0), EXACT),
+        ("TranslateY", -7.0, affine(1, 0, 0, 0, 1, 7), EXACT),
+        ("Rotate", 27.0, lambda image: image.rotate(27.0), EXACT),
+        ("Brightness", -0.4, lambda image: ImageEnhance.Brightness(image).enhance(0.6), PILLOW_COLOR_LEVELS),
+        ("Color", 0.7, lambda image: ImageEnhance.Color(image).enhance(1.7), PILLOW_COLOR_LEVELS),
+        ("Contrast", 0.7, lambda image: ImageEnhance.Contrast(image).enhance(1.7), PILLOW_COLOR_LEVELS),
+        ("Sharpness", -0.7, lambda image: ImageEnhance.Sharpness(image).enhance(0.3), PILLOW_SHARPNESS_LEVELS),
+        ("Posterize", 3.0, lambda image: ImageOps.posterize(image, 3), EXACT),
+        ("Solarize", 2 / 3, lambda image: ImageOps.solarize(image, 170), EXACT),
+        ("AutoContrast", 0.0, ImageOps.autocontrast, PILLOW_AUTOCONTRAST_LEVELS),
+        ("Equalize", 0.0, ImageOps.equalize, EXACT),
+        ("Invert", 0.0, ImageOps.invert, EXACT),
     ],
 )
 @pytest.mark.parametrize("size", [(40, 60), (64, 64)])

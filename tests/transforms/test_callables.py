@@ -28,6 +28,9 @@ class Blur(torch.nn.Module):
         return self.layer(images)
 
 
+V2 = "torchvision.transforms.v2._geometry"
+
+
 def foreign(module: str, name: str, *bases: type) -> type:
     return type(name, bases or (torch.nn.Module,), {"__module__": module, "__call__": lambda self, x: x})
 
@@ -64,11 +67,7 @@ def test_a_loader_takes_functions(tmp_path):
 @pytest.mark.parametrize(
     ("module", "name", "message"),
     [
-        (
-            "torchvision.transforms.v2._geometry",
-            "Resize",
-            "torchvision.transforms.v2.Resize: use cuaug.transforms.Resize",
-        ),
+        (V2, "Resize", "torchvision.transforms.v2.Resize: use cuaug.transforms.Resize"),
         ("torchvision.transforms.transforms", "ToTensor", r"ToTensor: use cuaug.transforms: ToDtype\(torch.float32"),
         ("torchvision.transforms.v2._other", "Unknown", "Unknown: use a transform of cuaug.transforms, or .*Lambda"),
         (
@@ -104,9 +103,6 @@ class Holder:
 
     def __call__(self, images):
         return images
-
-
-V2 = "torchvision.transforms.v2._geometry"
 
 
 @pytest.mark.parametrize("name", ["RandomResizedCrop", "ColorJitter", "RandAugment"])

@@ -30,9 +30,6 @@ def launches(*chain: T.Transform, n: int = 64) -> int:
     return tables(list(chain), n).launches
 
 
-# --- nesting ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_nested_compose_draws_like_a_flat_one():
     steps = [T.RandomCrop(20), T.RandomHorizontalFlip(), T.RandomErasing(), T.RandomMask(0.3)]
     images = stack()
@@ -130,8 +127,6 @@ def test_chains_take_tuples_and_generators():
         assert repr(T.Compose(steps)) == "Compose([\n    Pad(padding=1),\n])"
     assert T.Compose([])(stack(2)).shape == stack(2).shape
 
-
-# --- launches --------------------------------------------------------------------------------------------------------
 
 FREE = [
     T.RandomHorizontalFlip(),

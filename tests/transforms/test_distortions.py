@@ -21,8 +21,6 @@ from tests.support.tolerances import EXACT, GRID_SAMPLE
 from tests.transforms.test_geometry import params
 from tests.transforms.test_warps import noise
 
-# --- elastic ----------------------------------------------------------------------------------------------------------
-
 
 def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> np.ndarray:
     """(n, h, w, 2): ElasticTransform's displacement of each pixel, in units of its noise, interpolated."""
@@ -108,9 +106,6 @@ def test_functional_elastic_is_torchvisions(h, w, seed):
 def test_functional_elastic_refuses_a_field_of_another_size():
     with pytest.raises(TransformError, match=r"displacement must be \(1, 5, 6, 2\) here, not \(1, 6, 5, 2\)"):
         F.elastic(noise(5, 6), np.zeros((1, 6, 5, 2)))
-
-
-# --- grid distortion --------------------------------------------------------------------------------------------------
 
 
 def test_grid_distortion_cells_are_uniform():

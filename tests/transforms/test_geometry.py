@@ -43,9 +43,6 @@ def is_uniform(counts: Counter, places: int, n: int) -> bool:
     )
 
 
-# --- Resize ----------------------------------------------------------------------------------------------------------
-
-
 def torchvision_size(height: int, width: int, size: int, max_size: int | None) -> tuple[int, int]:
     """torchvision.transforms.functional._compute_resized_output_size, as of 0.20."""
     short, long = (width, height) if width <= height else (height, width)
@@ -61,9 +58,6 @@ def test_resize_of_the_shorter_side_is_torchvisions(height, width, size, more):
     max_size = None if more is None else size + more
     got = sizes_after(T.Resize(size, max_size=max_size), height, width)
     assert got == torchvision_size(height, width, size, max_size)
-
-
-# --- RandomCrop ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("padding", [None, 1, (1, 0), (2, 0, 0, 1)])
@@ -91,9 +85,6 @@ def test_random_crop_refuses_a_smaller_image():
         with pytest.raises(TransformError, match=r"crop of 10 x 4 .* an image of 9 x 5"):
             T.Compose(chain)(np.zeros((9, 5, 3), np.uint8))
     assert T.RandomCrop((10, 4), pad_if_needed=True)(np.zeros((9, 5, 3), np.uint8)).shape == (10, 4, 3)
-
-
-# --- RandomResizedCrop -----------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 600), st.integers(1, 600), st.integers(0, 100))
@@ -139,9 +130,6 @@ def test_random_resized_crop_where_no_window_fits(size, window):
     """It takes the largest centered window with a ratio within bounds."""
     drawn = params(T.RandomResizedCrop(9, scale=(4, 5)), *size, n=50)
     assert {tuple(row) for row in np.stack([drawn[k] for k in ("top", "left", "height", "width")], 1)} == {window}
-
-
-# --- flips -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transform", [T.RandomHorizontalFlip, T.RandomVerticalFlip])

@@ -242,9 +242,6 @@ def test_damaged_images_are_left_out():
         assert patches.shape == (0, 588) and packing.cu_seqlens.tolist() == [0]
 
 
-# --- counting patches before images are read --------------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=6), st.sampled_from([1, 2]))
 def test_patches_are_counted_from_sizes(sizes, merge):
     chain = T.Compose([T.ResizeToMultiple(8 * merge, 64 * merge**2, 60_000), T.Patches(8, merge=merge)])

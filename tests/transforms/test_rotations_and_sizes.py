@@ -22,9 +22,6 @@ sides = st.integers(1, 700)
 SMALL = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
 
 
-# --- 90-degree rotations ----------------------------------------------------------------------------------------------
-
-
 def test_random_rot90_rotations_are_equally_likely():
     n = 4000
     got = T.RandomRot90()(np.stack([SMALL] * n))
@@ -50,9 +47,6 @@ def test_rotating_images_that_are_not_square_changes_their_sizes():
         with pytest.raises(TransformError, match="different sizes"):
             transform(images)
         assert T.Compose([transform, T.CenterCrop(4)])(images).shape == (40, 4, 4, 3)
-
-
-# --- random sizes -----------------------------------------------------------------------------------------------------
 
 
 @given(sides, sides, st.integers(1, 500), st.integers(1, 50))
@@ -120,9 +114,6 @@ def test_random_zoom_out_positions_are_uniform():
     across, down = (left / (left + right).clip(1))[roomy], (top / (top + bottom).clip(1))[roomy]
     assert abs(across.mean() - 0.5) < 0.02 and abs(down.mean() - 0.5) < 0.02
     assert abs(np.corrcoef(across, down)[0, 1]) < 0.06
-
-
-# --- five and ten crops -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(4, 6), 5, (7, 1)])

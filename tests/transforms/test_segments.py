@@ -125,9 +125,6 @@ def test_partners_wrap_around_in_a_single_batch(images):
     assert torch.equal(Next()(x), x.roll(-1, 0)) and torch.equal(Next()(x[:1]), x[:1])
 
 
-# --- several views ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("vertical", [False, True])
 def test_crops_equal_the_functional_ones(images, vertical):
     x = KINDS["batch of tensors"](images)

@@ -48,9 +48,6 @@ def assert_grid_sampled(got: torch.Tensor, image: torch.Tensor, matrix: np.ndarr
     assert_close(got[:, is_unique], want[:, is_unique], GRID_SAMPLE)
 
 
-# --- rotation ---------------------------------------------------------------------------------------------------------
-
-
 @given(sides, sides, degrees, st.booleans(), st.booleans(), st.sampled_from(["nearest", "bilinear"]))
 def test_rotate_is_torchvisions(h, w, angle, expand, off_center, mode):
     image = torch.from_numpy(np.random.default_rng(0).random((3, h, w), dtype=np.float32))
@@ -88,8 +85,6 @@ def test_expand_rotates_about_the_image_center_whatever_the_center_argument():
     assert_same(F.rotate(image, 33, "bilinear", True, (0, 0)), F.rotate(image, 33, "bilinear", True))
 
 
-# --- affine -----------------------------------------------------------------------------------------------------------
-
 shears = st.floats(-60, 60, width=32)
 
 
@@ -125,8 +120,6 @@ def test_random_affine_draws_like_torchvision():
     assert (plain["angle"] == 3).all() and (plain["scale"] == 1).all() and (plain["translate"] == 0).all()
     assert (plain["shear"][:, 1] == 0).all() and 6.9 < np.abs(plain["shear"][:, 0]).max() <= 7
 
-
-# --- perspective ------------------------------------------------------------------------------------------------------
 
 SQUARE = [[0, 0], [30, 0], [30, 24], [0, 24]]
 MOVED = [[3, 5], [26, 1], [30, 21], [6, 24]]
@@ -200,9 +193,6 @@ def test_a_perspective_that_sends_the_origin_to_infinity():
 def test_invalid_corners_are_refused(arguments, message):
     with pytest.raises(TransformError, match=message):
         F.perspective(noise(9, 9), *arguments)
-
-
-# --- chains and batches -----------------------------------------------------------------------------------------------
 
 
 def test_images_of_different_sizes_rotate_about_their_own_centers():
