@@ -89,11 +89,7 @@ ARGUMENTS = {
 
 #: Operations that are random for each pixel, that users write, or of chains with `pillow`: transforms alone run them.
 TRANSFORMS_ONLY = {
-    "ERASE_NOISE",
-    "MASK",
-    "GRID",
-    "SHOT_NOISE",
-    "NORMALIZE",
+    *("ERASE_NOISE", "MASK", "GRID", "SHOT_NOISE", "NORMALIZE"),
     *(code.name for code in OpCode if "FUNCTION" in code.name),
 }
 

@@ -47,30 +47,18 @@ from tests.references.transforms import (
     zoom_out,
 )
 
-#: Public names that are no transforms, and transforms that only hold others.
-BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
-WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
-#: Transforms of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py,
-#: test_augmix.py, test_clips.py, test_packing.py, test_tiles.py, and tests/targets/test_merge.py.
-MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"} | {
-    "PadToLargest",
-    "Patches",
-    "PerFrame",
-    "Tiles",
-    "UniformTemporalSubsample",
-}
-
-#: Transforms of targets, and of types. Their tests: tests/targets/test_boxes.py, test_conversions.py.
-TARGET_TRANSFORMS = {"RandomIoUCrop", "SanitizeBoundingBoxes"} | {
-    "ClampBoundingBoxes",
-    "ClampKeyPoints",
-    "ConvertBoundingBoxFormat",
-    "Identity",
-    "PILToTensor",
-    "RGB",
-    "SanitizeKeyPoints",
-    "ToImage",
-    "ToPureTensor",
+#: Public names that have no reference here.
+WITHOUT_CASES = {
+    # No transforms, and transforms that only hold others.
+    *("AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"),
+    *("Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"),
+    # Of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py, test_augmix.py,
+    # test_clips.py, test_packing.py, test_tiles.py, and tests/targets/test_merge.py.
+    *("AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "PadToLargest", "Patches", "PerFrame"),
+    *("TenCrop", "Tiles", "UniformTemporalSubsample"),
+    # Of targets, and of types. Their tests: tests/targets/test_boxes.py, test_conversions.py.
+    *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "Identity", "PILToTensor", "RandomIoUCrop"),
+    *("RGB", "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ToImage", "ToPureTensor"),
 }
 
 #: Each transform and its reference. Images have sides of 20 to 30 pixels.
