@@ -33,9 +33,6 @@ def cropped(images: np.ndarray) -> np.ndarray:
 FLOATS = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-6, torch.float64: 1e-6}
 
 
-# --- torch -----------------------------------------------------------------------------------------------------------
-
-
 def assert_same_tensor(got: torch.Tensor, given: torch.Tensor, want: np.ndarray) -> None:
     """`want` is (..., H, W, C)."""
     assert type(got) is torch.Tensor and got.dtype == given.dtype and got.device == given.device
@@ -119,9 +116,6 @@ def test_cuda_tensors_stay_on_their_device(device):
     assert_same_tensor(got.cpu(), data.cpu(), cropped(PIXELS))
 
 
-# --- NumPy -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64, ">f4"])
 @pytest.mark.parametrize("shape", ["HW", "HW1", "HWC", "HW4", "NHWC", "NHW1", "NHW4"])
 def test_arrays_give_arrays_of_the_same_dtype_and_axes(dtype, shape):
@@ -184,9 +178,6 @@ def test_read_only_arrays_give_no_warning():
         CROP(np.asfortranarray(pixels))
 
 
-# --- dtypes that the chain changes -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("given", [np.uint8, np.float16, np.float32, np.float64])
 def test_to_dtype_decides_the_dtype_of_the_result(dtype, given):
@@ -219,9 +210,6 @@ def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
     assert F.rgb_to_grayscale(PIXELS).shape == (4, H, W, 1)
     assert F.rgb_to_grayscale(Image.fromarray(PIXELS[0])).mode == "L"
     assert F.rgb_to_grayscale(torch.zeros(1, H, W), 3).shape == (3, H, W)
-
-
-# --- refused inputs, and memory that is not shared -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -279,3 +267,77 @@ def test_the_result_never_shares_memory_with_the_input(chain, kind):
     assert (data == before).all()
     image = Image.fromarray(PIXELS[0])
     assert T.Compose(chain)(image) is not image
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "RGBX"])
+def test_pil_images_give_pil_images(mode):
+    rgb = Image.fromarray(PIXELS[0])
+    image = rgb.convert("L").convert(mode) if mode in ("1", "LA") else rgb.convert(mode)
+    before = image.tobytes()
+    got = CROP(image)
+    result_mode = {"1": "L", "P": "RGB", "RGBX": "RGB"}.get(mode, mode)
+    assert isinstance(got, Image.Image) and got.mode == result_mode and got.size == (6, 5)
+    want = np.asarray(image.convert(result_mode)).reshape(H, W, -1)
+    np.testing.assert_array_equal(np.asarray(got).reshape(5, 6, -1), cropped(want))
+    assert image.tobytes() == before
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparency_moves_with_the_image(mode):
+    image = Image.fromarray(PIXELS[0]).convert(mode)
+    image.putalpha(Image.fromarray(PIXELS[1, ..., 0]))
+    np.testing.assert_array_equal(np.asarray(CROP(image))[..., -1:], cropped(PIXELS[1, ..., :1]))
+
+
+def test_a_transparent_palette_becomes_rgba():
+    image = Image.fromarray(PIXELS[0]).convert("P")
+    image.info["transparency"] = 0
+    got = CROP(image)
+    assert got.mode == "RGBA"
+    np.testing.assert_array_equal(np.asarray(got), cropped(np.asarray(image.convert("RGBA"))))
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "YCbCr", "HSV", "LAB"])
+def test_color_spaces_are_converted_by_the_user(mode):
+    image = Image.new(mode, (W, H))
+    with pytest.raises(cuaug.TransformError, match=f"mode '{mode}' must be converted first"):
+        CROP(image)
+
+
+def test_pil_images_of_16_bits_keep_all_of_them():
+    levels = (PIXELS[0, ..., 0].astype(np.uint16) << 8) + 5
+    got = CROP(Image.fromarray(levels))
+    assert got.mode == "I;16"
+    np.testing.assert_array_equal(np.asarray(got)[..., None], cropped(levels[..., None]))
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pil_images_without_a_range_are_refused(mode):
+    with pytest.raises(cuaug.TransformError, match=f"mode '{mode}' has no fixed range"):
+        CROP(Image.new(mode, (W, H)))
+
+
+def test_a_subclass_of_a_pil_image():
+    """Plugins outside Pillow make such classes."""
+
+    class PluginFile(Image.Image):
+        pass
+
+    image = Image.fromarray(PIXELS[0])
+    image.__class__ = PluginFile
+    np.testing.assert_array_equal(np.asarray(CROP(image)), cropped(PIXELS[0]))
+
+
+def test_a_float_result_of_a_pil_image_is_a_tensor():
+    image = Image.fromarray(PIXELS[0])
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        got = T.ToDtype(dtype, scale=True)(image)
+        assert got.shape == (3, H, W) and got.dtype == dtype and got.is_contiguous()
+        want = torch.from_numpy(PIXELS[0].copy()).permute(2, 0, 1) / 255
+        torch.testing.assert_close(got.float(), want, atol=FLOATS[dtype], rtol=0)
+    assert T.Normalize([0.5], [0.5])(image.convert("L")).shape == (1, H, W)
+
+
+def test_premultiplied_alpha_is_divided_out():
+    image = Image.new("LA", (6, 4), (200, 255)).convert("La")
+    assert T.RandomHorizontalFlip(1)(image).getpixel((0, 0)) == (200, 255)
