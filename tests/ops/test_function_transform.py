@@ -158,23 +158,6 @@ def test_replay():
     assert torch.equal(replayed[1:], got[1:])
 
 
-def test_containers():
-    torch.manual_seed(1)
-    chain = T.Compose(
-        [
-            T.RandomApply([scaled(factor=0.0)], p=0.5),
-            T.RandomChoice([scaled(factor=1.0), tinted(gains=(1, 0, 0))]),
-            T.RandomOrder([scaled(factor=0.5), scaled(factor=2.0)]),
-            T.SomeOf([scaled(factor=0.9), luma()], 1),
-        ]
-    )
-    got, params = chain.trace(FLOATS.repeat(20, 1, 1, 1))
-    names = {tuple(step["transform"] for step in steps) for steps in params}
-    assert len(names) == 8, "each of both choices, thrice"
-    black = [i for i, steps in enumerate(params) if len(steps) == 5]
-    assert 30 < len(black) < 90 and not got[black].any()
-
-
 def test_two_operations_of_one_name_draw_apart():
     torch.manual_seed(0)
     _, params = T.Compose([scaled(factor=cuaug.uniform(0, 1)) for _ in range(2)]).trace(FLOATS[0])

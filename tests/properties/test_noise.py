@@ -40,9 +40,6 @@ def with_shots(image, key, scale, **options):
     return noisy(image, operations.shot_noise, 1.0, as_keys(key), scale, **options)
 
 
-# --- the references --------------------------------------------------------------------------------------------------
-
-
 @given(float_images, keys, st.floats(-1, 1), st.floats(0, 2))
 def test_gaussian(image, key, mean, std):
     want = noise.noise(image.astype(np.float64), key, mean, std) / max(std, 1)
@@ -95,8 +92,6 @@ def test_neutral_parameters_change_nothing(image, key):
     black = np.zeros_like(image)
     assert_same(with_shots(black, key, 0.1), black)
 
-
-# --- distributions ---------------------------------------------------------------------------------------------------
 
 H, W = 300, 500
 BLANK = np.zeros((H, W, 3), dtype=np.float32)
