@@ -53,7 +53,7 @@ WITHOUT_CASES = {
     *("AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"),
     *("Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"),
     # Of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py, test_augmix.py,
-    # test_clips.py, test_packing.py, test_tiles.py, and tests/targets/test_merge.py.
+    # test_clips.py, test_packing.py, and tests/targets/test_merge.py.
     *("AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "PadToLargest", "Patches", "PerFrame"),
     *("TenCrop", "Tiles", "UniformTemporalSubsample"),
     # Of targets, and of types. Their tests: tests/targets/test_boxes.py, test_conversions.py.
