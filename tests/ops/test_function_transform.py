@@ -158,12 +158,6 @@ def test_replay():
     assert torch.equal(replayed[1:], got[1:])
 
 
-def test_two_operations_of_one_name_draw_apart():
-    torch.manual_seed(0)
-    _, params = T.Compose([scaled(factor=cuaug.uniform(0, 1)) for _ in range(2)]).trace(FLOATS[0])
-    assert params[0]["params"] != params[1]["params"]
-
-
 def test_channels():
     gray = FLOATS[:, :1]
     assert torch.equal(scaled(factor=0.5)(gray), gray * 0.5)
@@ -199,12 +193,6 @@ def test_after_normalize_values_do_not_saturate():
     with pytest.warns(ChainWarning, match="scaled comes after Normalize, but needs values in"):
         chain = T.Compose([T.Normalize([0.5] * 3, [0.1] * 3), scaled(factor=3)])
     assert torch.allclose(chain(FLOATS), (FLOATS - 0.5) / 0.1 * 3, atol=1e-4)
-
-
-def test_targets_stay():
-    target = {"boxes": torch.tensor([[1.0, 2.0, 9.0, 8.0]]), "labels": torch.tensor([1]), "mask": torch.ones(20, 31)}
-    _, moved = T.Compose([place(), scaled(factor=0.5)])(IMAGES[0], target)
-    assert torch.equal(moved["boxes"], target["boxes"]) and torch.equal(moved["mask"], target["mask"])
 
 
 def test_what_it_shows():

@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from cuaug.plan import Type, operations
-from tests.properties.test_color import ALL_LEVELS, applied
+from tests.properties.test_color import ALL_LEVELS, applied, float_images, seeds, uint8_images
 from tests.references import color as reference
 from tests.references import statistics
 from tests.support import tolerances
 from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
 from tests.support.strategies import images, sizes
 
-uint8_images = images(sizes(5000))
-float_images = images(sizes(5000), dtype=np.float32)
 tiles = st.tuples(st.integers(1, 40), st.integers(1, 70))
-seeds = st.integers(0, 2**32 - 1)
 
 
 @st.composite

@@ -13,8 +13,7 @@ import torch
 from cuaug import transforms as T
 from cuaug.transforms import policies
 from tests.references import auto as reference
-from tests.transforms.test_auto import within
-from tests.transforms.test_geometry import params
+from tests.transforms.test_geometry import params, within
 
 MANY = 5_000
 COLORS = {"Brightness", "Color", "Contrast", "Sharpness"}

@@ -22,7 +22,7 @@ from cuaug.transforms.execute import apply
 from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
 from tests.support.strategies import images, sizes
 from tests.support.tolerances import EXACT, PILLOW_AUTOCONTRAST_LEVELS, PILLOW_COLOR_LEVELS, PILLOW_SHARPNESS_LEVELS
-from tests.transforms.test_geometry import params
+from tests.transforms.test_geometry import is_uniform, params, within
 
 MANY = 20_000
 NAMES = list(policies.MAX_MAGNITUDES)
@@ -82,10 +82,6 @@ def test_shifts_are_torchvisions_whole_pixels(bins, level):
     assert set(np.abs(wide).ravel()) == {16 if 2 * level == bins - 1 else int(torch.linspace(0.0, 32.0, bins)[level])}
 
 
-def within(count: int, n: int, share: float) -> bool:
-    return abs(count - n * share) <= 5 * math.sqrt(n * share * (1 - share))
-
-
 def assert_magnitudes(drawn: dict[str, Any], wide: bool, bins: int, level: int | None, h: int, w: int) -> None:
     """Each magnitude is one of its operation's (the one of `level` if given), and both signs are equally likely."""
     for name, values in zip(policies.WIDE_MAGNITUDES, policies.magnitudes(wide, bins), strict=False):
@@ -105,7 +101,7 @@ def assert_magnitudes(drawn: dict[str, Any], wide: bool, bins: int, level: int |
 def test_rand_augment_operations_are_equally_likely_at_one_level(bins, magnitude):
     drawn = params(T.RandAugment(2, magnitude, bins), 224, 331, MANY)
     pairs = Counter(map(tuple, drawn["operation"].tolist()))
-    assert len(pairs) == 14 * 14 and all(within(count, MANY, 1 / 196) for count in pairs.values())
+    assert is_uniform(pairs, 14 * 14, MANY)
     assert {name for pair in pairs for name in pair} == set(policies.WIDE_MAGNITUDES)
     assert_magnitudes(drawn, False, bins, magnitude, 224, 331)
 
@@ -114,9 +110,7 @@ def test_trivial_augment_operations_and_levels_are_equally_likely():
     drawn = params(T.TrivialAugmentWide(5), 100, 120, MANY)
     assert drawn["operation"].shape == (MANY, 1)
     counts = Counter(drawn["operation"][:, 0].tolist())
-    assert set(counts) == set(policies.WIDE_MAGNITUDES) and all(
-        within(count, MANY, 1 / 14) for count in counts.values()
-    )
+    assert set(counts) == set(policies.WIDE_MAGNITUDES) and is_uniform(counts, 14, MANY)
     assert_magnitudes(drawn, True, 5, None, 100, 120)
     rotations = np.abs(drawn["magnitude"][drawn["operation"] == "Rotate"])
     assert all(within((rotations == k * 33.75).sum(), len(rotations), 0.2) for k in range(5))
