@@ -52,7 +52,7 @@ WITHOUT_CASES = {
     # No transforms, and transforms that only hold others.
     *("AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"),
     *("Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"),
-    # Of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py, test_augmix.py,
+    # Of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py, test_auto.py,
     # test_clips.py, test_packing.py, and tests/targets/test_merge.py.
     *("AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "PadToLargest", "Patches", "PerFrame"),
     *("TenCrop", "Tiles", "UniformTemporalSubsample"),
