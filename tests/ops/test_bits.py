@@ -24,11 +24,6 @@ from tests.support.run_plans import run_one
 NUMBER, TRIPLE, KEY = 0.3, (0.7, 1.25, -0.4), (12345, 67890)
 
 
-@pytest.fixture(autouse=True)
-def interpreter(monkeypatch):
-    monkeypatch.setenv("CUAUG_SPECIALIZE", "0")
-
-
 def plan_with(operation: Any, image: np.ndarray, normalized: bool = False) -> Plan:
     kind = Type.UINT8 if image.dtype == np.uint8 else Type.FLOAT32
     plan = Plan([image.shape[0]], [image.shape[1]], source_type=kind, normalized=normalized)
@@ -135,12 +130,7 @@ def compile_together(functions: list[PixelFunction], isa: str, folder: Path) -> 
         for function in functions
     )
     text = cpu_functions._PROGRAM.format(source=sources, name=functions[0].name)
-    flags = [
-        *cpu_functions.FLAGS,
-        *cpu_functions.ISA_FLAGS[isa],
-        f"-I{KERNEL_DIRECTORY}",
-        "-shared",
-    ]
+    flags = [*cpu_functions.FLAGS, *cpu_functions.ISA_FLAGS[isa], f"-I{KERNEL_DIRECTORY}", "-shared"]
     subprocess.run([*compiler, *flags, "-x", "c++", "-", "-o", str(folder / "all.so")], input=text.encode(), check=True)
     library = ctypes.CDLL(str(folder / "all.so"))
     return {

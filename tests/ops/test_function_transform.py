@@ -1,11 +1,9 @@
-"""Pixel operations in chains: draws, positions, passes, containers, channels, targets, processes."""
+"""Pixel operations in chains: draws, positions, passes, channels, processes; the distributions of their parameters."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +15,8 @@ from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.errors import ChainWarning
 from cuaug.ops import noise
+from cuaug.ops.distributions import draw
+from cuaug.sampling.rng import SampleRNG
 from tests.front_door.test_dataloader import COUNT, SameImage
 from tests.support.pixel_programs import make_operation
 
@@ -160,29 +160,6 @@ def test_replay():
     assert torch.equal(replayed[1:], got[1:])
 
 
-def test_containers():
-    torch.manual_seed(1)
-    chain = T.Compose(
-        [
-            T.RandomApply([scaled(factor=0.0)], p=0.5),
-            T.RandomChoice([scaled(factor=1.0), tinted(gains=(1, 0, 0))]),
-            T.RandomOrder([scaled(factor=0.5), scaled(factor=2.0)]),
-            T.SomeOf([scaled(factor=0.9), luma()], 1),
-        ]
-    )
-    got, params = chain.trace(FLOATS.repeat(20, 1, 1, 1))
-    names = {tuple(step["transform"] for step in steps) for steps in params}
-    assert len(names) == 8, "each of both choices, thrice"
-    black = [i for i, steps in enumerate(params) if len(steps) == 5]
-    assert 30 < len(black) < 90 and not got[black].any()
-
-
-def test_two_operations_of_one_name_draw_apart():
-    torch.manual_seed(0)
-    _, params = T.Compose([scaled(factor=cuaug.uniform(0, 1)) for _ in range(2)]).trace(FLOATS[0])
-    assert params[0]["params"] != params[1]["params"]
-
-
 def test_channels():
     gray = FLOATS[:, :1]
     assert torch.equal(scaled(factor=0.5)(gray), gray * 0.5)
@@ -205,13 +182,6 @@ def test_thousands_of_terms():
     assert torch.equal(operation(torch.full((3, 1, 1), 2.0**-13)), torch.full((3, 1, 1), 2500 * 2.0**-13))
 
 
-def test_a_value_of_several_names_is_computed_once():
-    bodies = ("a = b = r, g, c = noise()", "a = r, g, c = b = noise()[2], noise()[1], noise()[0]")
-    for body in bodies:
-        operation = make_operation(f"def f(pixel):\n    {body}\n    return pixel + (a - b) + ((r, g, c) - b)\n", "f")
-        assert torch.equal(operation(torch.full((3, 9, 9), 0.5)), torch.full((3, 9, 9), 0.5))
-
-
 def test_noise():
     noisy = grainy(amount=0.1)(torch.full((2, 3, 200, 200), 0.5)) - 0.5
     assert abs(noisy.mean()) < 0.002 and abs(noisy.std() - 0.1) < 0.002
@@ -225,12 +195,6 @@ def test_after_normalize_values_do_not_saturate():
     with pytest.warns(ChainWarning, match="scaled comes after Normalize, but needs values in"):
         chain = T.Compose([T.Normalize([0.5] * 3, [0.1] * 3), scaled(factor=3)])
     assert torch.allclose(chain(FLOATS), (FLOATS - 0.5) / 0.1 * 3, atol=1e-4)
-
-
-def test_targets_stay():
-    target = {"boxes": torch.tensor([[1.0, 2.0, 9.0, 8.0]]), "labels": torch.tensor([1]), "mask": torch.ones(20, 31)}
-    _, moved = T.Compose([place(), scaled(factor=0.5)])(IMAGES[0], target)
-    assert torch.equal(moved["boxes"], target["boxes"]) and torch.equal(moved["mask"], target["mask"])
 
 
 def test_what_it_shows():
@@ -260,28 +224,67 @@ def test_workers(start):
     assert len({image.numpy().tobytes() for image in torch.cat(images)}) == COUNT
 
 
-SCRIPT = """
-import torch, cuaug
-from torch.utils.data import DataLoader
-from cuaug import transforms as T
-
-@cuaug.op
-def half(pixel):
-    return pixel * 0.5
-
-class Ones(torch.utils.data.Dataset):
-    def __init__(self): self.chain = T.Compose([half()])
-    def __len__(self): return 4
-    def __getitem__(self, i): return self.chain(torch.ones(3, 4, 4))
-
-if __name__ == "__main__":
-    batches = list(DataLoader(Ones(), 2, num_workers=1, multiprocessing_context="spawn"))
-    print(torch.cat(batches).unique().tolist())
-"""
+N = 4000
 
 
-@pytest.mark.slow
-def test_a_script_with_spawned_workers(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True)
-    assert done.stdout == "[0.5]\n", done.stderr
+def drawn(distribution, n=N):
+    return draw("a", distribution, SampleRNG(3, 0, np.arange(n)))
+
+
+def test_uniform():
+    values = drawn(cuaug.uniform(-1, 3))
+    assert values.shape == (N,) and -1 <= values.min() < -0.99 and 2.99 < values.max() < 3
+    triples = drawn(cuaug.uniform((0, 1, 2), 5))
+    assert triples.shape == (N, 3) and (triples >= (0, 1, 2)).all() and (triples < 5).all()
+    assert abs(np.corrcoef(triples.T)[0, 1:]).max() < 0.1, "each channel draws its own"
+
+
+def test_normal():
+    values = drawn(cuaug.normal(2, 0.5))
+    assert values.shape == (N,) and abs(values.mean() - 2) < 0.05 and abs(values.std() - 0.5) < 0.03
+    share = (abs(values - 2) < 0.5).mean()
+    assert abs(share - 0.683) < 0.03, "within one standard deviation"
+    triples = drawn(cuaug.normal(0, (1, 2, 0)))
+    assert np.allclose(triples.std(axis=0), (1, 2, 0), atol=0.1)
+    assert abs(np.corrcoef(triples[:, :2].T)[0, 1]) < 0.1
+
+
+def test_choice():
+    values = drawn(cuaug.choice([100, 400, 1600], weights=[1, 0, 3]))
+    assert set(values) == {100, 1600} and abs((values == 1600).mean() - 0.75) < 0.03
+    assert set(map(tuple, drawn(cuaug.choice([(1, 2, 3), (4, 5, 6)])))) == {(1, 2, 3), (4, 5, 6)}
+
+
+def test_a_function_of_the_generator():
+    assert np.allclose(drawn(lambda rng, n: rng.beta(2.0) + n), drawn(lambda rng, n: rng.beta(2.0)) + N)
+    for value in (1.0, np.zeros((N, 2)), None, [np.nan] * N, [1e39] * N):
+        with pytest.raises(TransformError, match=r"^a must draw finite numbers of shape \(N,\) or \(N, 3\)"):
+            drawn(lambda rng, n, value=value: value)
+
+
+def test_a_sample_draws_alike_in_every_batch():
+    for distribution in (cuaug.uniform(0, 1), cuaug.normal(0, 1), cuaug.choice([1, 2, 3])):
+        alone = draw("a", distribution, SampleRNG(3, 0, [7]))
+        assert drawn(distribution)[7] == alone[0] and pickle.loads(pickle.dumps(distribution)) == distribution
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: cuaug.uniform(1, 0), "^low must be at most high"),
+        (lambda: cuaug.uniform("0", 1), "^low must be a finite number"),
+        (lambda: cuaug.uniform(0, (1, 2)), "^high must be a finite number, or three"),
+        (lambda: cuaug.normal(0, -1), "^std must be 0 or more"),
+        (lambda: cuaug.normal(np.nan, 1), "^mean must be a finite number"),
+        (lambda: cuaug.choice([]), "^values must be a sequence"),
+        (lambda: cuaug.choice("abc"), "^values must be a sequence"),
+        (lambda: cuaug.choice([1, (1, 2, 3)]), "^values must all be numbers"),
+        (lambda: cuaug.choice([1, None]), r"^values\[1\] must be"),
+        (lambda: cuaug.choice([1, 2], weights=[0, 0]), "^weights must be"),
+        (lambda: cuaug.choice([1, 2], weights=[1]), "^weights must be"),
+        (lambda: cuaug.choice([1, 2], weights=[1, -1]), "^weights must be"),
+    ],
+)
+def test_what_is_refused(make, problem):
+    with pytest.raises(TransformError, match=problem):
+        make()

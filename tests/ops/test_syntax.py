@@ -176,12 +176,7 @@ def test_too_many_numbers_steps_and_values():
 
 @pytest.mark.parametrize(
     "expression",
-    [
-        "-" * 1200 + "x",
-        "pixel" + "[0]" * 1200,
-        "pixel" + ".a" * 1200,
-        "x if x < 1 else " * 1200 + "x",
-    ],
+    ["-" * 1200 + "x", "pixel" + "[0]" * 1200, "pixel" + ".a" * 1200, "x if x < 1 else " * 1200 + "x"],
     ids=lambda expression: expression[:9],
 )
 def test_expressions_with_too_many_levels(expression):

@@ -45,9 +45,6 @@ def test_folded_steps_equal_single_steps(case):
         assert_close(got, want, tolerances.MIRRORED_CHAIN)
 
 
-# --- a batch ---------------------------------------------------------------------------------------------------------
-
-
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types, layouts)
 def test_a_batch_of_n_is_n_batches_of_one(data, dtype, target, layout):
     """Different sizes and programs; each step is written for its samples with `where`."""
@@ -60,37 +57,6 @@ def test_a_batch_of_n_is_n_batches_of_one(data, dtype, target, layout):
         waiting[i].pop(0).write(plan, np.arange(len(cases)) == i)
     for (image, chain), got in zip(cases, run(plan, batch, target, layout), strict=True):
         assert_same(got, run_one(write(plan_for(image), chain.steps), image, target, layout))
-
-
-@given(st.data())
-def test_arguments_may_be_one_per_sample(data):
-    cases = []
-    for _ in range(data.draw(st.integers(1, 4))):
-        image = data.draw(images(some_sizes))
-        h, w = image.shape[:2]
-        top, left = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
-        box = top, left, data.draw(st.integers(1, h - top)), data.draw(st.integers(1, w - left))
-        margins = data.draw(st.tuples(*[st.integers(0, 6)] * 4))
-        size = data.draw(st.tuples(*[st.integers(1, 30)] * 2))
-        cases.append((image, box, margins, size, data.draw(st.booleans())))
-    batch = [case[0] for case in cases]
-    boxes, margins, sizes = (np.array([case[k] for case in cases]).T for k in (1, 2, 3))
-    mask = np.array([case[4] for case in cases])
-    plan = plan_for(*batch)
-    plan.crop(*boxes, where=mask)
-    plan.pad(*margins, fill=(1, 2, 3))
-    plan.resize(*sizes, where=~mask)
-    for (image, box, margin, size, cropped), got in zip(cases, run(plan, batch, Type.UINT8), strict=True):
-        alone = plan_for(image)
-        if cropped:
-            alone.crop(*box)
-        alone.pad(*margin, fill=(1, 2, 3))
-        if not cropped:
-            alone.resize(*size)
-        assert_same(got, run_one(alone, image, Type.UINT8))
-
-
-# --- how it is run ---------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), tiles, types, layouts)
@@ -108,9 +74,6 @@ def test_instruction_sets_do_not_change_the_result(case, target):
         assert_same(result, results[0])
 
 
-# --- regions ---------------------------------------------------------------------------------------------------------
-
-
 @given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), st.booleans())
 def test_only_the_region_is_read(case, tiled):
     image, chain = case
@@ -126,13 +89,6 @@ def poisoned(image: np.ndarray, region: np.ndarray) -> np.ndarray:
     result = np.full_like(image, np.nan)
     result[y0:y1, x0:x1] = image[y0:y1, x0:x1]
     return result
-
-
-@given(image_and_chain())
-def test_regions_are_not_larger_than_the_image(case):
-    image, chain = case
-    ((y0, x0, y1, x1),) = write(plan_for(image), chain.steps).compile(Type.FLOAT32, Layout.HWC).regions()
-    assert 0 <= y0 < y1 <= image.shape[0] and 0 <= x0 < x1 <= image.shape[1]
 
 
 def test_the_region_of_a_crop_is_the_crop():

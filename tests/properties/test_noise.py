@@ -1,4 +1,4 @@
-"""Noise and grids against the references; distribution and independence of the draws."""
+"""Positional operations against the references: noise, grids, erasing and masks; distribution of the draws."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.plan import Type, operations
-from tests.properties.test_masks import as_keys, keys
 from tests.references import masks, noise
 from tests.support import tolerances
 from tests.support.run_plans import assert_same, assert_same_noise, plan_for, run_one
 from tests.support.strategies import images, sizes
 
-uint8_images = images(sizes(2000))
-float_images = images(sizes(2000), dtype=np.float32)
+words = st.integers(0, 2**32 - 1)
+keys = st.tuples(words, words)
+rectangles = st.tuples(st.integers(-3, 60), st.integers(-3, 60), st.integers(-3, 80), st.integers(-3, 80))
+uint8_images = images(sizes(5000))
+float_images = images(sizes(5000), dtype=np.float32)
+
+
+def as_keys(key):
+    return np.array([key], dtype=np.uint32)
 
 
 def noisy(image, make, *parameters, dtype=Type.FLOAT32, **options):
@@ -32,9 +38,6 @@ def with_noise(image, key, mean, std, limit=-1.0, **options):
 
 def with_shots(image, key, scale, **options):
     return noisy(image, operations.shot_noise, 1.0, as_keys(key), scale, **options)
-
-
-# --- the references --------------------------------------------------------------------------------------------------
 
 
 @given(float_images, keys, st.floats(-1, 1), st.floats(0, 2))
@@ -90,8 +93,6 @@ def test_neutral_parameters_change_nothing(image, key):
     assert_same(with_shots(black, key, 0.1), black)
 
 
-# --- distributions ---------------------------------------------------------------------------------------------------
-
 H, W = 300, 500
 BLANK = np.zeros((H, W, 3), dtype=np.float32)
 
@@ -144,3 +145,43 @@ def test_shot_noise_has_no_outliers():
         scale = float(np.float32(0.5) ** 2.2) / mean
         counts = np.rint(with_shots(light, (7, 8), scale).astype(np.float64) ** 2.2 / scale)
         assert counts.max() <= mean + 6 * math.sqrt(mean) + 12
+
+
+@given(uint8_images, rectangles, st.tuples(*[st.integers(0, 255)] * 3))
+def test_erase(image, rectangle, value):
+    plan = plan_for(image)
+    plan.append(operations.erase(1, rectangle, value))
+    assert_same(run_one(plan, image, Type.UINT8), masks.erase(image, rectangle, value))
+
+
+@given(uint8_images, st.integers(0, 16), keys, st.tuples(*[st.integers(0, 255)] * 3))
+def test_mask(image, sixteenths, key, fill):
+    plan = plan_for(image)
+    plan.append(operations.mask(1, sixteenths / 16, as_keys(key), fill))
+    assert_same(run_one(plan, image, Type.UINT8), masks.mask(image, sixteenths / 16, key, fill))
+
+
+@given(float_images, rectangles, keys, st.floats(-1, 1), st.floats(0.01, 2))
+def test_noise_in_a_rectangle(image, rectangle, key, mean, std):
+    plan = plan_for(image)
+    plan.append(operations.erase_with_noise(1, rectangle, as_keys(key), mean, std))
+    got = run_one(plan, image)
+    want = masks.erase_noise(image.astype(np.float64), rectangle, key, mean, std)
+    assert_same_noise(got / max(std, 1), want / max(std, 1))
+    outside = ~masks.inside(*image.shape[:2], rectangle)
+    assert_same(got[outside], image[outside])
+
+
+@given(uint8_images, keys, st.integers(1, 15), st.booleans())
+def test_positions_refer_to_the_image_at_that_point(image, key, sixteenths, vertical):
+    """Later geometry moves the masked pixels; it does not move pixels under the mask."""
+    plan = plan_for(image)
+    plan.flip(vertical=vertical)
+    plan.append(operations.mask(1, sixteenths / 16, as_keys(key)))
+    plan.flip()
+    plan.pad(1, 2, 3, 4, fill=7)
+    plan.append(operations.erase(1, (0, 0, 2, 2), 9))
+    step = image[::-1] if vertical else image[:, ::-1]
+    step = masks.mask(step, sixteenths / 16, key, 0)[:, ::-1]
+    step = np.pad(step, ((2, 4), (1, 3), (0, 0)), constant_values=7)
+    assert_same(run_one(plan, image, Type.UINT8), masks.erase(step, (0, 0, 2, 2), 9))

@@ -83,16 +83,6 @@ def test_each_version_has_its_order(image, height, width, filter, version, isa):
     assert_same(got, reference.resize(image, height, width, filter.name.lower(), version))
 
 
-def test_the_versions_differ():
-    image = np.random.default_rng(0).integers(0, 256, (90, 40, 3), dtype=np.uint8)
-    results = []
-    for version in (12, 13):
-        plan = new_plan(image, version)
-        plan.resize(20, 30)
-        results.append(run_one(plan, image, Type.UINT8))
-    assert 0 < (results[0] != results[1]).mean() < 0.5
-
-
 @given(st.data(), images(sizes(3000)), small_sides, small_sides, filters, BORDERS, BORDERS, tiles)
 def test_padding_around_a_resize(data, image, height, width, filter, before, after, tile):
     """A constant border is rounded to a level before the resize, and stays as it is after it."""

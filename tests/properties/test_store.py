@@ -64,21 +64,20 @@ SPECIAL = np.array(
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_every_float16_and_midpoint(layout):
-    values = np.concatenate([around(reference.half_values()), SPECIAL])
-    got = stored(values, Type.FLOAT16, layout)
-    assert_same_numbers(got, by_torch(values, Type.FLOAT16), INFINITY[Type.FLOAT16])
+@pytest.mark.parametrize(
+    ("dtype", "every_value", "as_bits"),
+    [
+        (Type.FLOAT16, reference.half_values, reference.half_bits),
+        (Type.BFLOAT16, reference.bfloat16_values, reference.bfloat16_bits),
+    ],
+    ids=["float16", "bfloat16"],
+)
+def test_every_value_and_midpoint(dtype, every_value, as_bits, layout):
+    values = np.concatenate([around(every_value()), SPECIAL])
+    got = stored(values, dtype, layout)
+    assert_same_numbers(got, by_torch(values, dtype), INFINITY[dtype])
     finite = ~np.isnan(values)
-    assert_same_numbers(got[finite], reference.half_bits(values[finite]), INFINITY[Type.FLOAT16])
-
-
-@pytest.mark.parametrize("layout", Layout)
-def test_every_bfloat16_and_midpoint(layout):
-    values = np.concatenate([around(reference.bfloat16_values()), SPECIAL])
-    got = stored(values, Type.BFLOAT16, layout)
-    assert_same_numbers(got, by_torch(values, Type.BFLOAT16), INFINITY[Type.BFLOAT16])
-    finite = ~np.isnan(values)
-    assert_same_numbers(got[finite], reference.bfloat16_bits(values[finite]), INFINITY[Type.BFLOAT16])
+    assert_same_numbers(got[finite], as_bits(values[finite]), INFINITY[dtype])
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=200), st.sampled_from(list(TORCH)))

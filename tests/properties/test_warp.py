@@ -9,18 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import TransformError
-from cuaug.plan import Border, Filter, Type
+from cuaug.plan import Border, Filter, Type, operations
 from cuaug.plan.layout import WARP_FILTERS
 from tests.references import warp as reference
-from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
+from tests.support.run_plans import assert_close, assert_same, plan_for, run, run_one
 from tests.support.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sizes
-from tests.support.tolerances import (
-    EXACT,
-    GRID_SAMPLE,
-    MIRRORED_WARP_LEVELS,
-    TURNED_RESIZE,
-    WARP,
-)
+from tests.support.tolerances import EXACT, GRID_SAMPLE, MIRRORED_WARP_LEVELS, TURNED_RESIZE, WARP
 
 small = st.tuples(st.integers(1, 24), st.integers(1, 24))
 numbers = st.floats(-1.5, 1.5, width=16)
@@ -213,8 +207,6 @@ def test_rotating_commutes_with_resizing(image, turns, filter, antialias, h, w):
 
 
 def test_positional_operations_in_a_rotated_image():
-    from cuaug.plan import operations
-
     image = np.random.default_rng(0).integers(0, 256, (9, 13, 3), dtype=np.uint8)
     keys = np.array([[3, 4]], dtype=np.uint32)
     turned = np.ascontiguousarray(np.rot90(image))
@@ -232,8 +224,6 @@ def test_positional_operations_in_a_rotated_image():
 @pytest.mark.parametrize("shared", [False, True])
 def test_each_sample_has_its_own_field(shared):
     """Each sample uses its first nodes: the same bits as a field of only those nodes."""
-    from tests.support.run_plans import run
-
     rng = np.random.default_rng(0)
     batch = [rng.integers(0, 256, (9, 11, 3), dtype=np.uint8) for _ in range(5)]
     field = rng.normal(0, 2, (6, 7, 2) if shared else (5, 6, 7, 2))
@@ -252,31 +242,15 @@ def test_each_sample_has_its_own_field(shared):
     ("arguments", "message"),
     [
         ({"height": 0}, "warp to 0 x 3"),
-        ({"field": np.zeros((1, 3, 2), np.float32)}, r"field must be \(R, C, 2\).*not \(1, 3, 2\)"),
-        (
-            {"field": np.zeros((4, 3, 2), np.float32), "nodes": (5, 3)},
-            r"nodes must be from 2 to .*\(4, 3\), not \(5, 3\)",
-        ),
-        (
-            {"field": np.zeros((4, 3, 2), np.float32), "nodes": (2, 1)},
-            r"nodes must be from 2 to .*\(4, 3\), not \(2, 1\)",
-        ),
+        ({"field": np.zeros((1, 3, 2))}, r"field must be \(R, C, 2\).*not \(1, 3, 2\)"),
+        ({"field": np.zeros((4, 3, 2)), "nodes": (5, 3)}, r"nodes must be from 2 to .*\(4, 3\), not \(5, 3\)"),
+        ({"field": np.zeros((4, 3, 2)), "nodes": (2, 1)}, r"nodes must be from 2 to .*\(4, 3\), not \(2, 1\)"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments, message):
     plan = plan_for(np.zeros((3, 3, 3), np.uint8))
     with pytest.raises(TransformError, match=message):
         plan.warp(np.eye(3), **{"height": 3, "width": 3, **arguments})
-
-
-def test_a_horizon_in_the_image_reads_nothing_outside():
-    """A perspective that divides by almost 0 gives far points, or NaN."""
-    image = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
-    for border in Border:
-        for filter in WARP_FILTERS:
-            plan = plan_for(image)
-            plan.warp([[1, 0, 0], [0, 1, 0], [0.5, 0, -2.25]], 9, 9, filter=filter, border=border)
-            run_one(plan, image, Type.UINT8, only_regions=True)
 
 
 @pytest.mark.parametrize("filter", WARP_FILTERS)
@@ -286,7 +260,7 @@ def test_points_on_the_horizon_are_far_outside(border, filter):
     image = np.full((9, 9, 3), 7, np.float32)
     plan = plan_for(image)
     plan.warp([[1, 0, 0], [0, 1, 0], [0.5, 0, -2.25]], 9, 9, filter=filter, border=border, fill=5)
-    made = run_one(plan, image, Type.FLOAT32)
+    made = run_one(plan, image, Type.FLOAT32, only_regions=True)
     np.testing.assert_allclose(made[:, 4], 5 if border is Border.CONSTANT else 7, rtol=1e-6)
     assert np.isfinite(made).all()
 

@@ -109,8 +109,6 @@ def corners(boxes: BoundingBoxes) -> torch.Tensor:
     return F.convert_bounding_box_format(boxes, new_format=BoundingBoxFormat.XYXY).as_subclass(torch.Tensor)
 
 
-# --- drawn parameters -------------------------------------------------------------------------------------------------
-
 #: Transforms, and torchvision's function with the drawn parameters.
 DRAWN = {
     "RandomCrop": (ours.RandomCrop((20, 31)), lambda x, p: F.crop(x, p["top"], p["left"], 20, 31)),

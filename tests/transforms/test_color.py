@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import cv2
 import numpy as np
 import pytest
 
@@ -74,17 +73,14 @@ def test_one_channel_has_no_saturation():
     np.testing.assert_array_equal(apply(gray[0], lambda plan: T.RandAugment().write(plan, None, **color)), gray[0])
 
 
-def test_grayscale_to_one_channel_inside_random_apply_is_refused():
+@pytest.mark.parametrize("container", [T.RandomApply, T.RandomChoice])
+def test_grayscale_to_one_channel_inside_a_container_is_refused(container):
     with pytest.raises(TransformError, match="num_output_channels=1 changes the channels of the whole batch"):
-        T.RandomApply([T.Grayscale()])(COLORS)
+        container([T.Grayscale(), T.RandomInvert()])(COLORS)
     assert T.RandomApply([T.Grayscale(3)])(COLORS).shape == COLORS.shape
 
 
-def test_convert_color_against_opencv_and_back():
-    got = T.ConvertColor()(COLORS)
-    assert np.abs(got.astype(int) - cv2.cvtColor(COLORS, cv2.COLOR_RGB2YUV).astype(int)).max() <= 1
-    again = T.Compose([T.ConvertColor(), T.ConvertColor("YUV", "RGB")])(COLORS / np.float32(255) * 0.2 + 0.4)
-    np.testing.assert_allclose(again, COLORS / 255 * 0.2 + 0.4, atol=1e-5)
+def test_convert_color_needs_three_channels():
     with pytest.raises(TransformError, match="needs 3 channels; the image has 1"):
         T.ConvertColor()(COLORS[..., 0])
 

@@ -40,8 +40,6 @@ def test_compiled_code_gives_the_same_results(function):
         assert torch.equal(got, function(x).float().cumsum(-1))
 
 
-# --- every function ---------------------------------------------------------------------------------------------------
-
 X = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (2, 3, 20, 26), dtype=np.uint8))
 CORNERS = [(1, 2), (22, 0), (25, 19), (0, 17)]
 #: Arguments of each function after the image.
@@ -91,11 +89,7 @@ ARGUMENTS = {
 
 #: Operations that are random for each pixel, that users write, or of chains with `pillow`: transforms alone run them.
 TRANSFORMS_ONLY = {
-    "ERASE_NOISE",
-    "MASK",
-    "GRID",
-    "SHOT_NOISE",
-    "NORMALIZE",
+    *("ERASE_NOISE", "MASK", "GRID", "SHOT_NOISE", "NORMALIZE"),
     *(code.name for code in OpCode if "FUNCTION" in code.name),
 }
 

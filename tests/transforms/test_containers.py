@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
@@ -61,9 +60,6 @@ def assert_frequencies(found: list[Any], expected: dict[Any, float]) -> None:
         assert abs(found.count(kind) - len(found) * share) <= slack, kind
 
 
-# --- choices ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("p", [None, [1, 1, 1], [0.2, 0.3, 0.5], [3, 0, 1], [0, 0, 7], (0, 2, 0)])
 def test_random_choice_picks_one_by_weight(p):
     shares = np.ones(3) / 3 if p is None else np.array(p) / sum(p)
@@ -100,8 +96,6 @@ def test_some_of_zero_changes_nothing(n):
     np.testing.assert_array_equal(T.SomeOf([T.RandomInvert(1)], n)(images), images)
     np.testing.assert_array_equal(T.SomeOf([T.RandomInvert(1)], n, replace=True)(images), images)
 
-
-# --- draws of members ------------------------------------------------------------------------------------------------
 
 CHOICES = [
     lambda members: T.RandomChoice(members, [1, 2, 3]),
@@ -190,11 +184,3 @@ def test_repr_and_pickle(transform, seed):
     assert repr(again) == repr(transform)
     for copy in (again, pickle.loads(pickle.dumps(transform))):
         np.testing.assert_array_equal(run(copy, images, seed), run(transform, images, seed))
-
-
-# --- launches --------------------------------------------------------------------------------------------------------
-
-
-def test_a_choice_that_changes_the_channels_is_refused():
-    with pytest.raises(TransformError, match="num_output_channels=1 changes the channels of the whole batch"):
-        T.RandomChoice([T.Grayscale(), T.RandomInvert()])(stack(2))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
+from tests.transforms.test_containers import Recording
 
 pytestmark = pytest.mark.cpu_only
 N = 6
@@ -75,27 +76,15 @@ def test_the_second_of_a_class_draws_on_its_own_in_any_segment():
     assert [any(s["step"] == 1 for s in steps) for steps in again] == second
 
 
-class Recording(T.Transform):
-    """Notes its draws each time it is planned."""
-
-    def __init__(self, drawn: list[np.ndarray]) -> None:
-        self.drawn = drawn
-
-    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        self.drawn.append(rng.uniform())
-        return {}
-
-    def write(self, plan: Plan, where: Any, **params: Any) -> None:
-        pass
-
-
 @pytest.mark.parametrize("members", [2, 3])
 @pytest.mark.parametrize("container", [T.RandomOrder, lambda members: T.SomeOf(members, 3, replace=True)])
 def test_a_repeated_member_counts_once(container, members):
     """However often a container plans its members, the transform after it has the same draws."""
-    drawn: list[np.ndarray] = []
-    inner = [Recording(drawn) for _ in range(members)]
-    T.Compose([container(inner), Recording(drawn)]).plan(Plan([8] * N, [8] * N), SampleRNG(1, 0, np.arange(N)))
+    records: list[tuple[int, np.ndarray, np.ndarray]] = []
+    inner = [Recording(k, records) for k in range(members)]
+    chain = T.Compose([container(inner), Recording(members, records)])
+    chain.plan(Plan([8] * N, [8] * N), SampleRNG(1, 0, np.arange(N)))
+    drawn = [numbers for _, _, numbers in records]
     assert len({values.tobytes() for values in drawn}) == len(drawn) > members
     rng = SampleRNG(1, 0, np.arange(N))
     for _ in range(members + 1):

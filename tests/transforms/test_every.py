@@ -17,7 +17,8 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.execute import apply
 from tests.references.warp import nudged
 from tests.support import run_plans
-from tests.support.transforms.cases import BASES, CASES, MULTI_IMAGE, TARGET_TRANSFORMS, WRAPPERS
+from tests.support.run_plans import assert_same
+from tests.support.transforms.cases import CASES, WITHOUT_CASES
 
 N = 12
 ALL = [pytest.param(*case, id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]
@@ -32,18 +33,8 @@ RESIZING = [
 ]
 #: Transforms that draw nothing.
 FIXED = {
-    "CenterCrop",
-    "ConvertColor",
-    "FixedSizeCrop",
-    "Grayscale",
-    "LUT",
-    "Normalize",
-    "Pad",
-    "Resize",
-    "ResizeToCover",
-    "ResizeToMultiple",
-    "Rot90",
-    "ToDtype",
+    *("CenterCrop", "ConvertColor", "FixedSizeCrop", "Grayscale", "LUT", "Normalize", "Pad", "Resize", "ResizeToCover"),
+    *("ResizeToMultiple", "Rot90", "ToDtype"),
 }
 #: Transforms that draw, and keep the size of an image.
 RANDOM = [
@@ -104,9 +95,7 @@ def run(transform: T.Transform, images: np.ndarray, seed: int) -> Any:
 
 
 def test_every_transform_has_a_case():
-    public = set(T.__all__)
-    others = WRAPPERS | MULTI_IMAGE | TARGET_TRANSFORMS | BASES
-    assert public == set(CASES) | others, "a new transform needs a reference in cases.py"
+    assert set(T.__all__) == set(CASES) | WITHOUT_CASES, "a new transform needs a reference in cases.py"
     assert {type(t).__name__ for cases in CASES.values() for t, _ in cases} == set(CASES)
 
 
@@ -223,3 +212,35 @@ def test_where_selects_samples(transform):
     limited = apply(images, lambda plan: transform.plan(plan, SampleRNG(8, 0, np.arange(16)), where))
     np.testing.assert_array_equal(limited[where], everywhere[where])
     np.testing.assert_array_equal(limited[~where], images[~where])
+
+
+#: (N, T, C, H, W), of different frames.
+CLIPS = torch.randint(0, 256, (2, 3, 3, 24, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+CLIPS = (CLIPS.float() * torch.linspace(0.3, 1.0, 3)[:, None, None, None]).to(torch.uint8)  # other histograms
+NOISE = {"GaussianNoise", "SaltAndPepper", "ShotNoise", "RandomErasing", "CoarseDropout"}
+
+
+def sizes_agree(transform: T.Transform) -> bool:
+    """Whether all images come out with one size: a stack has one."""
+    torch.manual_seed(0)
+    try:
+        transform(CLIPS[:, 0])
+    except T.base.TransformError as error:
+        assert "different sizes" in str(error)
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("transform", "reference"), ALL)
+def test_clips(transform, reference):
+    """Each frame is the image that the clip's parameters make of it, statistics included."""
+    count = 2 if sizes_agree(transform) else 1
+    clips, chain = CLIPS[:count], T.Compose([transform])
+    torch.manual_seed(0)
+    made, params = chain.trace(clips)
+    assert made.shape[:2] == (count, 3)
+    array = chain.replay(params, clips.movedim(2, -1).numpy())
+    assert_same(torch.from_numpy(array).movedim(-1, 2), made)
+    frames = range(1 if type(transform).__name__ in NOISE else 3)  # noise of the first frame is an image's
+    for t in frames:
+        assert_same(made[:, t], chain.replay(params, clips[:, t]))

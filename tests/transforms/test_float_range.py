@@ -13,6 +13,7 @@ import torch
 import cuaug
 from cuaug import functional as F
 from cuaug import transforms as T
+from cuaug.sources import FromDataset
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LEVELS = np.random.default_rng(0).integers(0, 256, (40, 50, 3)).astype(np.float32)
@@ -83,22 +84,12 @@ def test_python_shows_the_warning_once():
     assert len(caught) == 1
 
 
-class Floats:
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> tuple[Any, int]:
-        return LEVELS * np.float32(self.scale), index
-
-
 @pytest.mark.parametrize(("scale", "warns"), [(1.0, True), (1 / 255, False)])
 def test_a_loader_warns(scale, warns):
+    source = FromDataset([(LEVELS * np.float32(scale), 0)] * 4, mode="unchanged")
     options = {"device": "cpu", "batch_size": 2, "decode": cuaug.DecodeOptions(mode="unchanged")}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with cuaug.Loader(Floats(scale), [T.Normalize(MEAN, STD)], **options) as loader:
+        with cuaug.Loader(source, [T.Normalize(MEAN, STD)], **options) as loader:
             list(loader)
     assert (cuaug.ChainWarning in [warning.category for warning in caught]) == warns

@@ -64,8 +64,6 @@ def test_random_mask_masks_each_pixel_with_its_ratio(ratio):
             assert abs(shifted.mean() - 0.5) < 0.02, "neighbors and images are independent"
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
-
 LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
 
 

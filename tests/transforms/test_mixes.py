@@ -138,9 +138,6 @@ def test_a_batch_of_one_is_unchanged():
     assert torch.equal(made, x) and label.tolist() == [0, 0, 1]
 
 
-# --- RandomChoice -----------------------------------------------------------------------------------------------------
-
-
 def test_random_choice_of_functions():
     x = random_images(40)
     flips = T.RandomChoice([T.Lambda(lambda x: x.flip(-1)), T.RandomChoice([T.Lambda(lambda x: x.flip(-2))])])
@@ -181,9 +178,6 @@ def test_containers_refuse_batch_transforms_at_construction(choice):
     chain.transforms.append(T.CutMix())  # after the check
     with pytest.raises(TransformError, match="CutMix acts on whole batches, so another transform cannot hold it"):
         chosen(random_images(2))
-
-
-# --- labels -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

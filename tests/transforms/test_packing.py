@@ -1,4 +1,4 @@
-"""`Patches`, `PadToLargest` and `ResizeToMultiple`, against the models' own processors, in calls and in `decode`."""
+"""`Patches`, `Tiles`, `PadToLargest` and `ResizeToMultiple` against the models' processors, in calls and `decode`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 from torch.utils._pytree import tree_map
@@ -19,16 +19,15 @@ from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from tests.references import packing as reference
+from tests.support.codec.encoded_images import encode
 
 DTYPES = st.sampled_from([torch.uint8, torch.float16, torch.bfloat16, torch.float32])
 MULTIPLE = T.ResizeToMultiple(28, 56 * 56, 120 * 120)
 
 
 def png(height: int, width: int, seed: int = 0) -> bytes:
-    out = io.BytesIO()
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
+    return encode(Image.fromarray(pixels), "PNG")
 
 
 def want_patches(images: torch.Tensor, *options) -> torch.Tensor:
@@ -124,9 +123,8 @@ def test_one_decoded_image():
 def test_positions_are_those_of_the_patches():
     """Each pixel of an image is its row and column, so a patch's first pixel says where it is."""
     rows, columns = np.mgrid[:84, :56].astype(np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(np.stack([rows, columns, columns], axis=-1)).save(out, "PNG")
-    patches, packing = cuaug.decode([out.getvalue()] * 2, T.Patches(7, merge=4))
+    file = encode(Image.fromarray(np.stack([rows, columns, columns], axis=-1)), "PNG")
+    patches, packing = cuaug.decode([file] * 2, T.Patches(7, merge=4))
     firsts = patches.view(-1, 3, 49)[:, :2, 0] // 7
     assert torch.equal(packing.positions()[:, 1:], firsts.long()) and not packing.positions()[:, 0].any()
     assert cuaug.batch.Packing(packing.sizes[:0], packing.grid_thw[:0]).positions().shape == (0, 3)
@@ -244,9 +242,6 @@ def test_damaged_images_are_left_out():
         assert patches.shape == (0, 588) and packing.cu_seqlens.tolist() == [0]
 
 
-# --- counting patches before images are read --------------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=6), st.sampled_from([1, 2]))
 def test_patches_are_counted_from_sizes(sizes, merge):
     chain = T.Compose([T.ResizeToMultiple(8 * merge, 64 * merge**2, 60_000), T.Patches(8, merge=merge)])
@@ -272,3 +267,121 @@ def test_what_cannot_be_counted_is_refused():
     ):
         with pytest.raises(TransformError, match=message):
             chain.count_patches(given_sizes)
+
+
+SIZE = 16
+GRIDS = [(1, 2), (2, 1), (2, 2), (1, 3), (3, 1)]
+THUMBNAILS = st.sampled_from([None, "first", "last"])
+
+
+def picture(height: int, width: int, seed: int = 0) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def tensor(tiles: list[Image.Image]) -> torch.Tensor:
+    return torch.stack([torch.from_numpy(np.array(tile)).permute(2, 0, 1) for tile in tiles])
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 200)] * 2), min_size=1, max_size=4), THUMBNAILS, st.booleans(), st.data())
+@example([(SIZE, SIZE), (4 * SIZE, SIZE), (10, 20)], "first", False, None)
+@example([(SIZE, SIZE), (3 * SIZE, 2 * SIZE)], "last", True, None)
+def test_tiles_of_decoded_images(sizes, thumbnail, by_grids, data):
+    """Pillow's bits: InternVL's tiles, where one tile has no thumbnail, and LLaVA-NeXT's, where each image has one."""
+    least, most = (1, 12) if data is None else sorted(data.draw(st.tuples(*[st.integers(1, 12)] * 2)))
+    images = [picture(*size, i) for i, size in enumerate(sizes)]
+    if by_grids:
+        tiles = T.Tiles(SIZE, grids=GRIDS, thumbnail=thumbnail)
+        want = [tensor(reference.llava_tiles(image, SIZE, GRIDS, thumbnail)) for image in images]
+    else:
+        tiles = T.Tiles(SIZE, most, least, thumbnail=thumbnail)
+        want = [tensor(reference.internvl_tiles(image, SIZE, least, most, thumbnail)) for image in images]
+    chain = T.Compose([tiles], pillow=True)
+    got, packing = cuaug.decode([encode(image, "PNG") for image in images], chain)
+    assert torch.equal(got, torch.cat(want))
+    counts = [*map(len, want)]
+    assert packing.cu_seqlens.tolist() == np.cumsum([0, *counts]).tolist()
+    assert chain.count_patches(np.array(sizes)).tolist() == counts
+    grids = packing.grid_thw.tolist()
+    assert packing.sizes.tolist() == [[SIZE * rows, SIZE * columns] for _, rows, columns in grids]
+    has_thumbnail = [count - rows * columns for count, (_, rows, columns) in zip(counts, grids, strict=True)]
+    assert has_thumbnail == [int(thumbnail is not None and (by_grids or count > 1)) for count in counts]
+
+
+def test_tiles_after_and_before_other_transforms():
+    """Those before change what is tiled; `Normalize` comes after, or before: then the padding is 0."""
+    image = picture(50, 90)
+    first = T.Compose([T.CenterCrop((48, 80)), T.RandomHorizontalFlip(1.0)])
+    whole, _ = cuaug.decode([encode(image, "PNG")], [first, T.Tiles(SIZE)])
+    flipped = Image.fromarray(np.array(image.crop((5, 1, 85, 49)))[:, ::-1])
+    assert torch.equal(whole, cuaug.decode([encode(flipped, "PNG")], [T.Tiles(SIZE)])[0])
+    normalize = T.Normalize((0.5, 0.4, 0.3), 0.2)
+    after, _ = cuaug.decode([encode(image, "PNG")], [T.Tiles(SIZE), normalize])
+    uint8, _ = cuaug.decode([encode(image, "PNG")], [T.Tiles(SIZE)])
+    assert after.shape == uint8.shape and (after - normalize(uint8)).abs().max() < 0.02  # rounding to a level
+    padded, _ = cuaug.decode([png(5, 90)], [normalize, T.Tiles(SIZE, grids=[(2, 2)])])
+    assert not padded[0, :, :4].any()
+
+
+def test_padding_to_the_most_tiles():
+    files = [png(40, 40), png(20, 90, 1)]
+    flat, bounds = cuaug.decode(files, [T.Tiles(SIZE)])
+    padded, packing = cuaug.decode(files, [T.Tiles(SIZE, pad=True)])
+    counts = bounds.cu_seqlens.diff().tolist()
+    assert packing.mask.sum(dim=1).tolist() == counts and counts[0] != counts[1]
+    assert torch.equal(padded[packing.mask], flat) and not padded[~packing.mask].any()
+
+
+def test_tiles_of_a_call():
+    """A tensor of images, whose tiles are as many, and one picture."""
+    images = torch.from_numpy(np.stack([np.array(picture(40, 90, i)) for i in range(3)])).permute(0, 3, 1, 2)
+    got = T.Tiles(SIZE)(images)
+    flat, packing = cuaug.decode([png(40, 90, i) for i in range(3)], [T.Tiles(SIZE)])
+    assert torch.equal(got.flatten(0, 1), flat) and got.shape[1] == packing.cu_seqlens[1]
+    assert torch.equal(T.Tiles(SIZE)(images[0]), got[0])
+
+
+def test_tiles_of_a_loader(tmp_path):
+    """Batches, the rest, replaced samples: the tiles of each image, as `decode` makes them."""
+    sizes = [(40, 40), (20, 90), (16, 16), (90, 33), (64, 48)]
+    files = [png(*size, i) for i, size in enumerate(sizes)]
+    files[3] = files[3][:60]
+    for i, file in enumerate(files):
+        (tmp_path / f"{i}.png").write_bytes(file)
+    paths = [tmp_path / f"{i}.png" for i in range(len(files))]
+    seen = 0
+    for batch in cuaug.Loader(paths, transforms=[T.Tiles(SIZE)], batch_size=3, on_error="replace"):
+        bounds = batch.packing.cu_seqlens.tolist()
+        for k, index in enumerate(batch.indices.tolist()):
+            want, _ = cuaug.decode([files[index]], [T.Tiles(SIZE)])
+            assert torch.equal(batch.images[bounds[k] : bounds[k + 1]], want)
+            seen += 1
+    assert seen == len(files)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: T.Tiles(0),
+        lambda: T.Tiles(SIZE, 2, 3),
+        lambda: T.Tiles(SIZE, 2, grids=GRIDS),
+        lambda: T.Tiles(SIZE, grids=[]),
+        lambda: T.Tiles(SIZE, grids=[(0, 2)]),
+        lambda: T.Tiles(SIZE, thumbnail="middle"),
+        lambda: T.Compose([T.Tiles(SIZE), T.Patches(4)]).views,
+        lambda: T.Compose([T.FiveCrop(4), T.Tiles(SIZE)]).views,
+        lambda: T.Compose([T.Tiles(SIZE), T.CenterCrop(SIZE)])(torch.zeros(3, 40, 90, dtype=torch.uint8)),
+        lambda: T.RandomApply([T.Tiles(SIZE)])(torch.zeros(3, 40, 90, dtype=torch.uint8)),
+        lambda: T.Tiles(SIZE)(torch.zeros(2, 4, 3, 40, 90, dtype=torch.uint8)),
+    ],
+)
+def test_refused_tiles(make):
+    with pytest.raises(TransformError):
+        make()
+
+
+def test_tiles_have_no_positions_beside_thumbnails():
+    _, packing = cuaug.decode([png(20, 90)], [T.Tiles(SIZE)])
+    with pytest.raises(ArgumentError, match="thumbnail"):
+        packing.positions()
+    _, packing = cuaug.decode([png(SIZE, 3 * SIZE)], [T.Tiles(SIZE, thumbnail=None)])
+    assert packing.positions().tolist() == [[0, 0, column] for column in range(3)]

@@ -14,12 +14,9 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.errors import TransformError
 from tests.support.transforms.cases import CASES
+from tests.transforms.test_segments import noise
 
 FLOATS = T.ToDtype(torch.float32, scale=True)
-
-
-def noise(seed: int, height: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, 50, 3), dtype=np.uint8)
 
 
 def stack(n: int) -> torch.Tensor:
@@ -27,29 +24,27 @@ def stack(n: int) -> torch.Tensor:
     return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
 
 
+def assert_replays_exactly(chain: T.Compose) -> None:
+    """Through JSON, as a batch and each image alone."""
+    x = stack(6)
+    result, params = chain.trace(x)
+    params = json.loads(json.dumps(params))
+    assert torch.equal(chain.replay(params, x), result)
+    for i in range(6):
+        assert torch.equal(chain.replay(params[i], x[i]), result[i])
+
+
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_every_transform_replays_exactly(name):
-    """Through JSON, as a batch and each image alone."""
     for transform, _ in CASES[name]:
-        x = stack(6)
-        last = [T.Resize((24, 24))]  # some transforms give each image its own size
-        chain = T.Compose([transform, *last])
-        result, params = chain.trace(x)
-        params = json.loads(json.dumps(params))
-        assert torch.equal(chain.replay(params, x), result)
-        for i in (0, 5):
-            assert torch.equal(chain.replay(params[i], x[i]), result[i])
+        # Some transforms give each image its own size.
+        assert_replays_exactly(T.Compose([transform, T.Resize((24, 24))]))
 
 
 @pytest.mark.parametrize("p", [0.5, 1.0])
 def test_a_transform_that_may_skip_images_replays_exactly(p):
     """Normalize takes other operations when some samples only become floats."""
-    x = stack(6)
-    chain = T.Compose([T.RandomApply([T.Normalize([0.4, 0.5, 0.6], [0.2])], p)])
-    result, params = chain.trace(x)
-    assert torch.equal(chain.replay(params, x), result)
-    for i in range(6):
-        assert torch.equal(chain.replay(params[i], x[i]), result[i])
+    assert_replays_exactly(T.Compose([T.RandomApply([T.Normalize([0.4, 0.5, 0.6], [0.2])], p)]))
 
 
 def test_trace_records_the_transforms_that_acted():

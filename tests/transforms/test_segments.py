@@ -11,6 +11,7 @@ import cuaug
 from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.errors import TransformError
+from cuaug.sources import FromDataset
 
 KINDS = {
     "batch of tensors": lambda x: torch.from_numpy(x).permute(0, 3, 1, 2),
@@ -125,9 +126,6 @@ def test_partners_wrap_around_in_a_single_batch(images):
     assert torch.equal(Next()(x), x.roll(-1, 0)) and torch.equal(Next()(x[:1]), x[:1])
 
 
-# --- several views ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("vertical", [False, True])
 def test_crops_equal_the_functional_ones(images, vertical):
     x = KINDS["batch of tensors"](images)
@@ -162,14 +160,13 @@ def test_views_from_a_loader(files, layout):
         assert torch.equal(views, T.Compose(chain)(x))
 
 
-def test_errors_of_views(images):
-    x = KINDS["batch of tensors"](images)
+def test_a_crop_that_does_not_fit_is_refused(images):
     with pytest.raises(TransformError, match=r"crop of 41 x 41 .* does not fit"):
-        T.FiveCrop(41)(x)
-    with pytest.raises(TransformError, match="FiveCrop makes 5 images of each, so it cannot be inside RandomApply"):
-        T.RandomApply([T.FiveCrop(4)])(x)
-    with pytest.raises(TransformError, match="at most one transform that makes several images of one"):
-        T.Compose([T.FiveCrop(9), T.TenCrop(4)])
+        T.FiveCrop(41)(images)
+
+
+def labeled(images):
+    return FromDataset([(image, i % 3) for i, image in enumerate(images)])
 
 
 MIX = T.MixUp(num_classes=3)
@@ -193,7 +190,7 @@ def test_normalized_images_stay_normalized_after_a_mix(mixes, last, images):
             T.Compose([levels, *mixes, last])(batch, labels)
         T.Compose([T.ToDtype(torch.float32, scale=True), *mixes, last])(batch, labels)
     with (
-        cuaug.Loader(ImageSource(images), [T.Normalize(0.5, 0.25), *mixes, last], batch_size=4, device="cpu") as loader,
+        cuaug.Loader(labeled(images), [T.Normalize(0.5, 0.25), *mixes, last], batch_size=4, device="cpu") as loader,
         pytest.raises(TransformError, match="normalized images are not in"),
     ):
         next(iter(loader))
@@ -208,16 +205,5 @@ class Restored(T.BatchTransform):
 def test_a_function_may_undo_normalization(restored, images):
     x = KINDS["batch of tensors"](images)
     assert torch.equal(T.Compose([T.Normalize(0.5, 0.25), restored, BYTES])(x), x)
-    with cuaug.Loader(ImageSource(images), [T.Normalize(0.5, 0.25), restored, BYTES], batch_size=4) as loader:
+    with cuaug.Loader(labeled(images), [T.Normalize(0.5, 0.25), restored, BYTES], batch_size=4) as loader:
         assert torch.equal(next(iter(loader)).images, x)
-
-
-class ImageSource:
-    def __init__(self, images):
-        self.images = images
-
-    def __len__(self):
-        return len(self.images)
-
-    def read(self, index):
-        return self.images[index], index % 3

@@ -47,30 +47,18 @@ from tests.references.transforms import (
     zoom_out,
 )
 
-#: Public names that are no transforms, and transforms that only hold others.
-BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
-WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
-#: Transforms of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py,
-#: test_augmix.py, test_clips.py, test_packing.py, test_tiles.py, and tests/targets/test_merge.py.
-MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"} | {
-    "PadToLargest",
-    "Patches",
-    "PerFrame",
-    "Tiles",
-    "UniformTemporalSubsample",
-}
-
-#: Transforms of targets, and of types. Their tests: tests/targets/test_boxes.py, test_conversions.py.
-TARGET_TRANSFORMS = {"RandomIoUCrop", "SanitizeBoundingBoxes"} | {
-    "ClampBoundingBoxes",
-    "ClampKeyPoints",
-    "ConvertBoundingBoxFormat",
-    "Identity",
-    "PILToTensor",
-    "RGB",
-    "SanitizeKeyPoints",
-    "ToImage",
-    "ToPureTensor",
+#: Public names that have no reference here.
+WITHOUT_CASES = {
+    # No transforms, and transforms that only hold others.
+    *("AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"),
+    *("Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"),
+    # Of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py, test_auto.py,
+    # test_clips.py, test_packing.py, and tests/targets/test_merge.py.
+    *("AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "PadToLargest", "Patches", "PerFrame"),
+    *("TenCrop", "Tiles", "UniformTemporalSubsample"),
+    # Of targets, and of types. Their tests: tests/targets/test_boxes.py, test_conversions.py.
+    *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "Identity", "PILToTensor", "RandomIoUCrop"),
+    *("RGB", "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ToImage", "ToPureTensor"),
 }
 
 #: Each transform and its reference. Images have sides of 20 to 30 pixels.
@@ -115,10 +103,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         ),
         (T.RandomCrop((50, 7), pad_if_needed=True, fill=(5, 6, 7)), random_crop(50, 7, fill=(5, 6, 7))),
     ],
-    "RandomRelativeCrop": [
-        (T.RandomRelativeCrop(0.5), cut),
-        (T.RandomRelativeCrop((0.2, 1.0), (0.7, 0.8)), cut),
-    ],
+    "RandomRelativeCrop": [(T.RandomRelativeCrop(0.5), cut), (T.RandomRelativeCrop((0.2, 1.0), (0.7, 0.8)), cut)],
     "ResizeToMultiple": [
         (T.ResizeToMultiple(8), resize("bicubic")),
         (T.ResizeToMultiple(4, 1200, 2000, "bilinear"), resize()),
@@ -150,10 +135,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.RandomShortestSize(17), resize()),
         (T.RandomShortestSize([9, 14, 40], max_size=45, antialias=False), resize(antialias=False)),
     ],
-    "ResizeToCover": [
-        (T.ResizeToCover((30, 20)), resize()),
-        (T.ResizeToCover(25, "bicubic"), resize("bicubic")),
-    ],
+    "ResizeToCover": [(T.ResizeToCover((30, 20)), resize()), (T.ResizeToCover(25, "bicubic"), resize("bicubic"))],
     "ScaleJitter": [(T.ScaleJitter((30, 20)), resize()), (T.ScaleJitter(25, (0.5, 1.5), "nearest"), resize("nearest"))],
     "RandomRotation": [
         (T.RandomRotation(180), rotation()),
@@ -239,10 +221,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.RandomEqualize(), at_white_255(statistics.equalize)),
         (T.RandomEqualize(1), at_white_255(statistics.equalize)),
     ],
-    "CLAHE": [
-        (T.CLAHE(p=1), clahe((8, 8))),
-        (T.CLAHE((1.5, 40), (3, 2)), clahe((2, 3))),
-    ],
+    "CLAHE": [(T.CLAHE(p=1), clahe((8, 8))), (T.CLAHE((1.5, 40), (3, 2)), clahe((2, 3)))],
     "GaussianNoise": [
         (T.GaussianNoise(), gaussian(0.0)),
         (T.GaussianNoise(0.1, (0.0, 0.3), clip=False), gaussian(0.1)),
@@ -253,10 +232,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.CoarseDropout(), coarse()),
         (T.CoarseDropout((1, 6), (2, 9), (0.05, 1.0), (1, 2, 3), 1), coarse((1, 2, 3))),
     ],
-    "GridMask": [
-        (T.GridMask(), grid()),
-        (T.GridMask((4, 9), (0.2, 0.8), 45, fill=(9, 8, 7), p=1), grid((9, 8, 7))),
-    ],
+    "GridMask": [(T.GridMask(), grid()), (T.GridMask((4, 9), (0.2, 0.8), 45, fill=(9, 8, 7), p=1), grid((9, 8, 7)))],
     "RandomErasing": [
         (T.RandomErasing(), erasing(0)),
         (T.RandomErasing(1, (0.1, 0.2), (1, 1), (9, 99, 200)), erasing((9, 99, 200))),
@@ -277,10 +253,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.MotionBlur((3, 11), (-90, 20.0), (0, 1), "reflect", p=1.0), motion_blur("reflect")),
         (T.MotionBlur(7, 180, (-1, -0.5), "edge", "bilinear"), motion_blur("edge", "bilinear")),
     ],
-    "MedianBlur": [
-        (T.MedianBlur(), filters.median),
-        (T.MedianBlur((3, 7), 0.8), filters.median),
-    ],
+    "MedianBlur": [(T.MedianBlur(), filters.median), (T.MedianBlur((3, 7), 0.8), filters.median)],
     "Downscale": [
         (T.Downscale(), downscale("nearest", "nearest")),
         (
@@ -288,10 +261,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
             downscale("bilinear", "bicubic"),
         ),
     ],
-    "JPEG": [
-        (T.JPEG(50), by_pillow),
-        (T.JPEG((5, 100)), by_pillow),
-    ],
+    "JPEG": [(T.JPEG(50), by_pillow), (T.JPEG((5, 100)), by_pillow)],
     "AutoAugment": [
         (T.AutoAugment(), automatic()),
         (T.AutoAugment(T.AutoAugmentPolicy.CIFAR10, "bilinear", 40), automatic("bilinear", 40)),
