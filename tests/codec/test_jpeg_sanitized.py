@@ -12,10 +12,7 @@ import pytest
 
 from tests.support.sanitizers import compile_address, run
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")]
 
 
 def test_damaged_files_are_clean(tmp_path):

@@ -47,11 +47,7 @@ class FakeDecoder:
     """
 
     def __init__(
-        self,
-        failing: tuple[int, ...] = (),
-        raising: tuple[int, ...] = (),
-        rotates: bool = True,
-        recovers: bool = False,
+        self, failing: tuple[int, ...] = (), raising: tuple[int, ...] = (), rotates: bool = True, recovers: bool = False
     ) -> None:
         self._failing, self._raising, self._rotates, self._recovers = failing, raising, rotates, recovers
         self.calls: list[tuple[int, str]] = []

@@ -21,19 +21,7 @@ import numpy as np
 
 from cuaug.batch import collate
 from cuaug.errors import CuaugError
-from cuaug.sources import (
-    Coco,
-    Csv,
-    Files,
-    ListFile,
-    LitData,
-    Mds,
-    Parquet,
-    PascalVoc,
-    TarShards,
-    TFRecord,
-    Yolo,
-)
+from cuaug.sources import Coco, Csv, Files, ListFile, LitData, Mds, Parquet, PascalVoc, TarShards, TFRecord, Yolo
 from cuaug.sources.file_bytes import read_bytes
 from tests.support.loader.further_pictures import png
 from tests.tools.corpus import CORPUS

@@ -17,10 +17,7 @@ from cuaug._runtime.native import ISAS
 from tests.support.builds import build
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif("CXX" not in os.environ, reason="CXX names no compiler to compare"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif("CXX" not in os.environ, reason="CXX names no compiler to compare")]
 
 
 def run_plans(library: Path | None) -> str:

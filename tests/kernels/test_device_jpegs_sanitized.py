@@ -14,10 +14,7 @@ import pytest
 
 from tests.support.sanitizers import compile_address, run
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "10000"))
 SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
 
