@@ -15,6 +15,7 @@ from cuaug.devices.cuda import availability_error
 from cuaug.errors import DeviceError
 from cuaug.pipeline.cuda import cuda_pipeline as pipeline
 from cuaug.profiling.recorder import Recorder
+from tests.dry_run import assert_same_batches
 from tests.support.fake_cuda import replace_cuda
 
 
@@ -45,6 +46,19 @@ def loader_on(fake, monkeypatch):
     yield make
     for loader in loaders:
         loader.close()
+
+
+@pytest.fixture
+def equal_loaders(loader_on):
+    """Makes a loader on each pipeline, compares their epochs, and returns the one on the CUDA pipeline."""
+
+    def compare(files: Any, transforms: Any, *, epochs: int = 1, **options: Any) -> cuaug.Loader:
+        gpu, cpu = (loader_on(on, files, transforms, **options) for on in (True, False))
+        for _ in range(epochs):
+            assert_same_batches(gpu, cpu)
+        return gpu
+
+    return compare
 
 
 @pytest.fixture

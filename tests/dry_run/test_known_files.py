@@ -74,15 +74,11 @@ def source_of(kind: str, folder: Path) -> Any:
 
 @pytest.mark.parametrize("kind", ["files", "tars"])
 @pytest.mark.parametrize("chain", [CHAIN, []], ids=["crops", "whole images"])
-def test_later_epochs_read_what_they_need(loader_on, known, folder, kind, chain):
+def test_later_epochs_read_what_they_need(equal_loaders, known, folder, kind, chain):
     """In three epochs, of which at least the last knows all files. The pixels are the CPU's."""
     numbers, _ = known
     options = {"batch_size": 4 if chain else 1, "shuffle": True, "seed": 3}
-    gpu, cpu = (loader_on(gpu, source_of(kind, folder), chain, **options) for gpu in (True, False))
-    for _ in range(3):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert got.labels.tolist() == want.labels.tolist()
-            assert_same(got.images, want.images)
+    gpu = equal_loaders(source_of(kind, folder), chain, epochs=3, **options)
     per_epoch = [numbers[i : i + len(gpu)] for i in range(0, len(numbers), len(gpu))]
     assert sum(per_epoch[0]) == 0 and sum(per_epoch[-1]) == COUNT
     assert gpu.stats().decoded_by == {"kernels": 3 * COUNT}

@@ -13,7 +13,8 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.sources import Videos
-from tests.dry_run.test_clips import CHAIN, CHAINS, compare, videos
+from tests.dry_run import assert_same_batches
+from tests.dry_run.test_clips import CHAIN, CHAINS, videos
 from tests.support.fake_nvdec import replace_nvdec
 from tests.support.video.videos import VIDEOS, Video, rewrite_packets, write_copies, write_video
 
@@ -59,8 +60,7 @@ def compare_epochs(loader_on: Any, source: Any, chain: Any, epochs: int = 2, **o
     gpu = loader_on(True, source, chain, **{"decode": NVDEC} | options)
     cpu = loader_on(False, source, chain, **options)
     for _ in range(epochs):
-        for got, want in zip(gpu, cpu, strict=True):
-            compare(got, want)
+        assert_same_batches(gpu, cpu)
     return gpu
 
 
@@ -157,8 +157,7 @@ def test_damaged_files_are_damaged_samples(loader_on, paths, tmp_path, nvdec):
     source = videos([paths[0], str(none), str(cut), paths[1]])
     gpu = loader_on(True, source, CHAIN, decode=NVDEC, on_error="skip", batch_size=4, error_callback=told.append)
     cpu = loader_on(False, source, CHAIN, on_error="skip", batch_size=4)
-    for got, want in zip(gpu, cpu, strict=True):
-        compare(got, want)
+    assert_same_batches(gpu, cpu)
     assert str(none) in [error.path for error in told]
 
 
@@ -183,8 +182,7 @@ def test_decoded_caches_use_ffmpeg(loader_on, paths, nvdec):
     gpu = loader_on(True, source, CHAIN, decode=NVDEC, cache="decoded")
     cpu = loader_on(False, source, CHAIN)
     for _ in range(2):
-        for got, want in zip(gpu, cpu, strict=True):
-            compare(got, want)
+        assert_same_batches(gpu, cpu)
     assert gpu.stats().decoded_by == {"video": 5, "cache": 5} and not nvdec.made
 
 

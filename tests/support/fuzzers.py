@@ -18,7 +18,7 @@ MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory 
 
 
 def campaign(program: str, mark: Path, *arguments: object) -> dict[str, Any]:
-    """A campaign's report, and what it printed to stderr. The program writes each case to `mark`, which names a crash."""
+    """A campaign's report, and what it printed. The program writes each case to `mark`, which names a crash."""
     command = [sys.executable, "-m", program, "--mark", str(mark), *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
