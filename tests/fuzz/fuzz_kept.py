@@ -1,4 +1,5 @@
-"""Damaged files that cuaug itself keeps: indexes of remote shards, cached blocks, indexes of videos.
+"""Damaged files that cuaug itself keeps: indexes of remote shards, cached blocks, indexes of videos;
+and states of loaders.
 
 Random damage must change no byte and no pixel: the file is made again. Indexes with valid checksums and other contents,
 as only their owner could write them, may raise cuaug's errors alone.
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cuaug import Loader
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.errors import CuaugError
 from cuaug.remote import RemoteObject, RemoteOptions
@@ -23,10 +25,12 @@ from cuaug.remote.block_cache import BlockCache, CachedReader
 from cuaug.sources import video_index_file
 from cuaug.sources.shards.shard_index import SUFFIX
 from tests.fuzz import fuzz_index
+from tests.fuzz.fuzz_files import changed_json
+from tests.support.loader.further_pictures import png
 from tests.support.sources import writers
 from tests.support.video.videos import VIDEOS, Video, make_video
 
-__all__ = ["run_blocks", "run_remote_index", "run_video_index"]
+__all__ = ["run_blocks", "run_remote_index", "run_state", "run_video_index"]
 
 
 # --- indexes of remote shards ----------------------------------------------------------------------------------------
@@ -147,3 +151,34 @@ def run_video_index(rng: random.Random, folder: Path) -> None:
             assert (frame.height, frame.width) == (found.stored_height, found.stored_width)
     if not is_edit:
         assert kept.read_bytes() == index
+
+
+# --- states of a loader ----------------------------------------------------------------------------------------------
+
+
+def run_state(rng: random.Random, folder: Path) -> None:
+    """A loader refuses a changed state, or takes it."""
+    with contextlib.suppress(CuaugError), _loader() as loader:
+        loader.load_state_dict(changed_json(rng, _state()))
+
+
+@functools.cache
+def _state() -> dict[str, Any]:
+    with _loader() as loader:
+        next(iter(loader))
+        return loader.state_dict()
+
+
+def _loader() -> Loader:
+    return Loader(Path(_photos().name), batch_size=2, device="cpu", threads=1)
+
+
+@functools.cache
+def _photos() -> tempfile.TemporaryDirectory[str]:
+    """A folder of photos that stays the same, since a state names its source's times."""
+    folder = tempfile.TemporaryDirectory()
+    for i in range(6):
+        path = Path(folder.name, f"class{i % 2}", f"{i}.png")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(png(i))
+    return folder

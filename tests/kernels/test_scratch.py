@@ -10,10 +10,6 @@ write on the pattern fails the test.
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
-from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices import cuda, nvrtc
 from cuaug.plan import Border, Filter, Layout, PackingFormat, Type, operations
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_cuda_executor import run
 from tests.support import run_plans
-from tests.support.builds import copy_patched
+from tests.support.builds import compile_emulation, copy_patched
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import assert_same, plan_for
 from tests.support.strategies import RESIZES, chains, images, sizes, write
@@ -41,22 +36,8 @@ FLOATS = [Type.FLOAT16, Type.BFLOAT16, Type.FLOAT32]
 PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def compiled(
-    folder: Path, kernels: Path = KERNEL_DIRECTORY, *, source: Path = SOURCE, extra: Sequence[str] = ()
-) -> ctypes.CDLL:
-    """An emulation, compiled with `extra` flags."""
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no compiler: {compiler}")
-    target = folder / "emulated.so"
-    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
-    subprocess.run([compiler, *flags, *extra, f"-I{kernels}", "-c", str(source), "-o", f"{target}.o"], check=True)
-    subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
-    return ctypes.CDLL(str(target))
-
-
 def compiled_passes(folder: Path, **options: Any) -> Any:
-    library = compiled(folder, **options)
+    library = ctypes.CDLL(str(compile_emulation(SOURCE, folder, **options)))
     library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
     library.emulate.restype = ctypes.c_int64
     library.divide.argtypes, library.divide.restype = [ctypes.c_double] * 2, ctypes.c_float
