@@ -68,6 +68,9 @@ def test_a_dry_run_passes_every_step_and_writes_every_result(tmp_path):
     cached, engine = (steps[f"cuaug, CUDA, {name}"]["decoded_by"] for name in ("cached", "nvimgcodec"))
     assert set(steps["cuaug, CUDA"]["decoded_by"]) == set(cached) == {"kernels"} and "kernels" not in engine
     assert ("DALI, CUDA" in steps) == dali
+    launches = results["gpu_ncu"]["launches"]
+    assert [launch["kernel"] for launch in launches] == ["resample", "augment"]
+    assert launches[0]["metrics"] == {"Duration": [1234.5, "us"], "Cache": ["On", ""]}
     jpeg = results["gpu_jpeg"]
     assert jpeg["bit_exact"] is True
     assert {"whole_500x375_256", "crops_500x375_256"} <= set(jpeg["images_per_second"]["kernels"])
@@ -119,25 +122,3 @@ def test_the_summary_compares_with_the_goals(benchmarks, tmp_path):
 
 def spread_of(value: float) -> dict[str, float]:
     return {"median": value, "min": value, "max": value}
-
-
-def test_ncu_csv_is_parsed(benchmarks):
-    import gpu_ncu
-
-    header = '"ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"'
-    about = '"0","resample","(128, 1, 1)","(7, 2, 256)"'
-    lines = [
-        "==PROF== Connected",
-        header,
-        f'{about},"Duration","us","1,234.5"',
-        f'{about},"Cache","","On"',
-        f'{about},"","",""',
-    ]
-    assert gpu_ncu.parse(lines) == [
-        {
-            "kernel": "resample",
-            "grid": "(7, 2, 256)",
-            "block": "(128, 1, 1)",
-            "metrics": {"Duration": [1234.5, "us"], "Cache": ["On", ""]},
-        }
-    ]

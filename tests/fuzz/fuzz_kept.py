@@ -25,7 +25,7 @@ from cuaug.remote.block_cache import BlockCache, CachedReader
 from cuaug.sources import video_index_file
 from cuaug.sources.shards.shard_index import SUFFIX
 from tests.fuzz import fuzz_index
-from tests.fuzz.fuzz_files import changed_json
+from tests.fuzz.fuzz_files import changed_json, damaged
 from tests.support.loader.further_pictures import png
 from tests.support.sources import writers
 from tests.support.video.videos import VIDEOS, Video, make_video
@@ -50,9 +50,9 @@ def run_remote_index(rng: random.Random, folder: Path) -> None:
 
     os.environ["CUAUG_CACHE_DIR"] = str(folder / "cache")
     is_edit = rng.random() < 0.5
-    change = fuzz_index.edit if is_edit else fuzz_index.mutate
+    change = fuzz_index.edit if is_edit else damaged
     place = rng.choice(("beside", "beside", "cache", "shard"))
-    (served / name).write_bytes(fuzz_index.mutate(rng, shard) if place == "shard" else shard)
+    (served / name).write_bytes(damaged(rng, shard) if place == "shard" else shard)
     if place != "cache":
         (served / f"{name}{SUFFIX}").write_bytes(change(rng, index) if place == "beside" else index)
     with writers.served(served, writers.Ranges) as url:
@@ -101,7 +101,7 @@ def run_blocks(rng: random.Random, folder: Path) -> None:
         path.unlink()
         path.symlink_to("/etc/passwd")
     else:
-        path.write_bytes(fuzz_index.mutate(rng, path.read_bytes()))
+        path.write_bytes(damaged(rng, path.read_bytes()))
     for other in (reader, make()):
         for _ in range(3):
             offset = rng.randrange(len(_DATA))
@@ -141,7 +141,7 @@ def run_video_index(rng: random.Random, folder: Path) -> None:
     _write_video(path, data)
     is_edit = rng.random() < 0.5
     kept = _index_of(path)
-    kept.write_bytes((fuzz_index.edit if is_edit else fuzz_index.mutate)(rng, index))
+    kept.write_bytes((fuzz_index.edit if is_edit else damaged)(rng, index))
     os.chmod(kept, 0o644)
     video_index_file._open_index.cache_clear()
     with contextlib.suppress(CuaugError) if is_edit else contextlib.nullcontext():
