@@ -11,23 +11,10 @@ import torch
 from PIL import Image
 
 from cuaug.codec import CpuDecoder, DecoderPaths, NvImageCodecDecoder, read_header
-from cuaug.codec._nvimgcodec import JPEG_BACKENDS
-from tests.support.codec.encoded_images import (
-    FORMATS,
-    JPEG,
-    PHOTO,
-    H,
-    W,
-    app1,
-    as_pillow,
-    encode,
-    jpeg_with,
-    tiff_block,
-)
+from tests.support.codec.encoded_images import JPEG, PHOTO, H, W, app1, as_pillow, encode, jpeg_with, tiff_block
 
 ROTATED = jpeg_with(app1(tiff_block(6)))
 OTHER = encode(Image.fromarray(PHOTO[:20, :30]), "JPEG")
-PNG = FORMATS["png rgb"]
 FREE = 100 << 20
 EMPTY = torch.empty
 
@@ -69,16 +56,11 @@ class FakeDecoder:
 
 @pytest.fixture
 def make_decoder(monkeypatch):
-    """Makes a `NvImageCodecDecoder` on a fake nvImageCodec decoder, or on one for JPEGs and one for other formats."""
+    """Makes a `NvImageCodecDecoder` on a fake nvImageCodec decoder."""
 
-    def make(fake: FakeDecoder, others: FakeDecoder | None = None) -> NvImageCodecDecoder:
-        def open_decoder(backends: list[str], **options: Any) -> FakeDecoder:
-            if others is None or "CPU_ONLY" not in backends:
-                return fake
-            return others
-
+    def make(fake: FakeDecoder) -> NvImageCodecDecoder:
         codec = SimpleNamespace(
-            Decoder=open_decoder,
+            Decoder=lambda **options: fake,
             BackendKind=SimpleNamespace(**{kind: kind for kind in KINDS}),
             Backend=lambda kind, load_hint: kind,
             as_image=lambda array, cuda_stream: SimpleNamespace(shape=None, rotated=False, array=array),
@@ -137,14 +119,6 @@ def test_priming_writes_to_idle_memory_of_our_own(make_decoder, monkeypatch):
     assert fake.events == ["allocate", "synchronize", "decode", "synchronize"]
     assert len({image.array.data_ptr() for image in written}) == 4
     assert all(image.array.shape == (1, 320 * 240, 3) for image in written)
-
-
-def test_jpegs_have_no_cpu_backend(make_decoder):
-    assert "CPU_ONLY" not in JPEG_BACKENDS
-    jpegs, others = FakeDecoder(), FakeDecoder()
-    decoder = make_decoder(jpegs, others)
-    assert decode_with(decoder, JPEG, PNG, OTHER) == [None] * 3
-    assert jpegs.calls == [(2, "stored")] and others.calls == [(1, "stored")]
 
 
 def test_a_jpeg_that_fails_is_tried_again_with_more_memory(make_decoder):

@@ -11,6 +11,7 @@ from PIL import Image
 from cuaug.codec import CpuDecoder, EncodedJpeg, read_header
 from tests.fuzz.mutations import join, split
 from tests.support.codec.encoded_images import JPEG, H, W, app1, as_pillow, encode, photo, tiff_block
+from tests.support.codec.jpeg_crops import draw_region, slice_region
 
 JPEG_OPTIONS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 
@@ -27,12 +28,11 @@ def test_any_size_and_region(decoder, data):
         )
     )
     encoded = encode(image, form, **options)
-    y0, x0 = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
-    y1, x1 = data.draw(st.integers(y0 + 1, h)), data.draw(st.integers(x0 + 1, w))
+    region = data.draw(draw_region(h, w))
     header = read_header(encoded)
     expected = as_pillow(encoded)
     np.testing.assert_array_equal(decoder.decode(header), expected)
-    np.testing.assert_array_equal(decoder.decode(header, (y0, x0, y1, x1)), expected[y0:y1, x0:x1])
+    np.testing.assert_array_equal(decoder.decode(header, region), slice_region(expected, region))
 
 
 def test_narrow_regions_of_subsampled_jpegs(decoder):

@@ -15,8 +15,8 @@ from cuaug.devices.cuda import availability_error
 from cuaug.errors import DeviceError
 from cuaug.pipeline.cuda import cuda_pipeline as pipeline
 from cuaug.profiling.recorder import Recorder
-from tests.dry_run import assert_same_batches
 from tests.support.fake_cuda import replace_cuda
+from tests.support.same_batches import assert_same_batches
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from cuaug import transforms as T
 from cuaug.batch import each_tensor
 from cuaug.devices import cuda
 from cuaug.errors import DeviceError, LoaderError
-from tests.dry_run import CHAIN, assert_same_batches
+from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder
+from tests.support.same_batches import assert_same_batches
 
 
 def memories(batches: list[cuaug.Batch]) -> list[int]:

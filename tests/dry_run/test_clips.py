@@ -15,10 +15,10 @@ from cuaug.errors import DecodeError
 from cuaug.pipeline.cuda.arena import Arena
 from cuaug.pipeline.cuda.staged_clips import StagedClips
 from cuaug.sources import Videos
-from tests.dry_run import assert_same_batches
 from tests.dry_run.test_staging import MISTAKES as PINNED_MISTAKES
 from tests.dry_run.test_staging import assert_gives_memory_back, assert_waits_for_memory
 from tests.support.fake_cuda import FakeDecoder
+from tests.support.same_batches import assert_same_batches
 from tests.support.video.videos import write_copies, write_video
 
 CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]

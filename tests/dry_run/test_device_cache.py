@@ -13,10 +13,11 @@ from cuaug import transforms as T
 from cuaug.codec import ResidentJpeg
 from cuaug.errors import LoaderError
 from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
-from tests.dry_run import CHAIN, assert_same_batches
+from tests.dry_run import CHAIN
 from tests.support.codec.jpeg_crops import MCU, jpeg
 from tests.support.fake_cuda import FakeStream
 from tests.support.loader.further_pictures import Bytes
+from tests.support.same_batches import assert_same_batches
 
 VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
 

@@ -13,9 +13,9 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.sources import Videos
-from tests.dry_run import assert_same_batches
 from tests.dry_run.test_clips import CHAIN, CHAINS, videos
 from tests.support.fake_nvdec import replace_nvdec
+from tests.support.same_batches import assert_same_batches
 from tests.support.video.videos import VIDEOS, Video, rewrite_packets, write_copies, write_video
 
 NVDEC = cuaug.DecodeOptions(video_decoder="nvdec")

@@ -21,12 +21,13 @@ from cuaug.pipeline.cuda import staging
 from cuaug.pipeline.cuda.arena import Arena
 from cuaug.pipeline.cuda.producer import _ARENAS, CudaProducer
 from cuaug.pipeline.planning import Planned
-from tests.dry_run import CHAIN, assert_same_batches
+from tests.dry_run import CHAIN
 from tests.dry_run.test_memory import PixelSource
 from tests.support.codec.encoded_images import encode, photo
 from tests.support.codec.jpeg_crops import jpeg
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
 from tests.support.loader.further_pictures import Bytes
+from tests.support.same_batches import assert_same_batches
 
 COUNT = 24
 VIEWS = [T.CenterCrop(40), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]

@@ -17,6 +17,7 @@ from cuaug.devices import nvrtc
 from cuaug.devices.workspace import converted_bytes
 from tests.kernels.test_nvrtc import ARCHITECTURES, usage
 from tests.support.builds import compile_emulation
+from tests.support.codec.jpeg_crops import draw_region
 from tests.support.run_plans import assert_same
 from tests.support.video.frames import RandomFrame, convert
 from tests.video.test_yuv import matrices, names, reference, seeds
@@ -66,8 +67,7 @@ def test_any_region_has_the_bits_of_the_reference(
     rng, count = np.random.default_rng(seed), data.draw(st.integers(1, 3))
     frames = [RandomFrame.make(name, *size, matrix, full_range, rng, False) for _ in range(count)]
     height, width = size[::-1] if orientation > 4 else size
-    y0, x0 = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
-    region = y0, x0, data.draw(st.integers(y0 + 1, height)), data.draw(st.integers(x0 + 1, width))
+    region = data.draw(draw_region(height, width))
     rows, threads = data.draw(st.integers(1, 14)), data.draw(st.integers(1, 50))
     compare(emulate, frames, region, cosited=cosited, orientation=orientation, rows=rows, threads=threads)
 
@@ -98,8 +98,7 @@ def test_copied_rows_convert_to_the_same_pixels(name, size, cosited, orientation
     """Without the rest of the planes: the copy ends where the allocation does."""
     frame = RandomFrame.make(name, *size, "bt709", False, np.random.default_rng(seed), False).described(cosited)
     height, width = size[::-1] if orientation > 4 else size
-    y0, x0 = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
-    region = y0, x0, data.draw(st.integers(y0 + 1, height)), data.draw(st.integers(x0 + 1, width))
+    region = data.draw(draw_region(height, width))
     want = convert(frame, region, orientation)
     got = np.zeros((2, *want.shape), np.uint8)
     addresses = [image.ctypes.data for image in got]
