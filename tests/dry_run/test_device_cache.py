@@ -15,7 +15,7 @@ from cuaug.errors import LoaderError
 from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
 from tests.dry_run import CHAIN
 from tests.support.codec.jpeg_crops import MCU, jpeg
-from tests.support.fake_cuda import FakeStream
+from tests.support.fake_streams import FakeStream
 from tests.support.loader.further_pictures import Bytes
 from tests.support.same_batches import assert_same_batches
 

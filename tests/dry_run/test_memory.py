@@ -17,7 +17,8 @@ from cuaug.devices import cuda, workspace
 from cuaug.pipeline.cuda import arena as arenas
 from cuaug.pipeline.cuda import producer as cuda_producer
 from tests.dry_run import CHAIN
-from tests.support.fake_cuda import FakeDecoder, FakeStream
+from tests.support.fake_cuda import FakeDecoder
+from tests.support.fake_streams import FakeStream
 from tests.support.loader.further_pictures import Bytes, noisy_jpeg
 
 

@@ -21,21 +21,10 @@ from tests.support.video.videos import VIDEOS, Video, rewrite_packets, write_cop
 NVDEC = cuaug.DecodeOptions(video_decoder="nvdec")
 #: Videos that NVDEC decodes. No key frame of the edit lists' first frames is shown, so those clips are FFmpeg's.
 DECODED = (
-    "h264 mp4",
-    "h264 mp4 pyramid",
-    "h264 mp4 variable rate",
-    "h264 mp4 edit list with an empty edit",
-    "h264 mp4 rotated",
-    "h264 mp4 10 bits",
-    "h264 mkv",
-    "h264 ts",
-    "hevc mp4",
-    "hevc mp4 open group",
-    "hevc mkv 10 bits",
-    "vp9 webm",
-    "vp9 webm hidden frames",
-    "av1 mp4",
-    "av1 webm",
+    *("h264 mp4", "h264 mp4 pyramid", "h264 mp4 variable rate", "h264 mp4 edit list with an empty edit"),
+    *("h264 mp4 rotated", "h264 mp4 10 bits", "h264 mkv", "h264 ts"),
+    *("hevc mp4", "hevc mp4 open group", "hevc mkv 10 bits"),
+    *("vp9 webm", "vp9 webm hidden frames", "av1 mp4", "av1 webm"),
 )
 FALLBACKS = {
     "h264 mp4 422": "the pixel format yuv422p is none of yuv420p, yuvj420p, yuv420p10le",

@@ -25,7 +25,8 @@ from tests.dry_run import CHAIN
 from tests.dry_run.test_memory import PixelSource
 from tests.support.codec.encoded_images import encode, photo
 from tests.support.codec.jpeg_crops import jpeg
-from tests.support.fake_cuda import FakeDecoder, FakeEvent
+from tests.support.fake_cuda import FakeDecoder
+from tests.support.fake_streams import FakeEvent
 from tests.support.loader.further_pictures import Bytes
 from tests.support.same_batches import assert_same_batches
 

@@ -15,8 +15,6 @@ from cuaug import DecodedCache, LoaderError
 from tests.fuzz.fuzz_files import damaged
 from tests.support.cache.cached_images import is_same, make_image
 
-__all__ = ["edit", "run_one"]
-
 COUNT = 8
 HELD = 5
 _RECORD = struct.Struct("<?3xIIIQ")

@@ -26,20 +26,6 @@ from cuaug.sources.file_bytes import read_bytes
 from tests.support.loader.further_pictures import png
 from tests.tools.corpus import CORPUS
 
-__all__ = [
-    "changed_json",
-    "damaged",
-    "open_and_read",
-    "read_all",
-    "run_coco",
-    "run_corpus",
-    "run_list",
-    "run_table",
-    "run_tar",
-    "run_voc",
-    "run_yolo",
-]
-
 # Numbers and texts that break parsers.
 _NUMBERS = [0, -1, 1, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**63 - 1, 2**63, 10**19, 10**400]
 _NUMBERS += [1e308, -1e9, 0.5, float("nan"), float("inf"), -float("inf")]

@@ -41,8 +41,6 @@ from tests.support.codec.memory import fill_fresh_memory, peak_bytes
 from tests.support.codec.originals import ORIGINALS, PICTURES
 from tests.tools.corpus import CORPUS, stored_images
 
-__all__ = ["FOUND", "Case", "Fuzzer", "make_case"]
-
 # The seeds are files of the corpus, so that a case is the same whatever Pillow's version is.
 SEEDS, PICTURE_SEEDS = stored_images(ORIGINALS), stored_images(PICTURES)
 #: Inputs that once broke a promise, by name.

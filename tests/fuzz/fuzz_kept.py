@@ -30,9 +30,6 @@ from tests.support.loader.further_pictures import png
 from tests.support.sources import writers
 from tests.support.video.videos import VIDEOS, Video, make_video
 
-__all__ = ["run_blocks", "run_remote_index", "run_state", "run_video_index"]
-
-
 # --- indexes of remote shards ----------------------------------------------------------------------------------------
 
 

@@ -26,8 +26,6 @@ from pathlib import Path
 from tests.fuzz import fuzz_cache, fuzz_containers, fuzz_files, fuzz_index, fuzz_kept, fuzz_records
 from tests.support.codec.memory import peak_bytes
 
-__all__ = ["KINDS"]
-
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "tar": fuzz_files.run_tar,
     "coco": fuzz_files.run_coco,

@@ -28,8 +28,6 @@ from cuaug.errors import DecodeError
 from tests.support.codec.memory import forget_peak, peak_bytes
 from tests.support.video.videos import VIDEOS, Video, make_video, plane_bytes
 
-__all__ = ["CONTAINERS", "damage", "originals"]
-
 #: Videos of each container that are damaged, by file extension.
 CONTAINERS = {
     "mp4": ("h264 mp4", "hevc mp4 open group", "av1 mp4", "mpeg4 mp4", "h264 mp4 fragments", "h264 mp4 422 10 bits"),

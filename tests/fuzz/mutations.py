@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 
 from tests.support.codec.encoded_images import chunk
 
-__all__ = ["KINDS", "Part", "join", "mutate", "split"]
-
 # --- files as lists of parts -----------------------------------------------------------------------------------------
 
 

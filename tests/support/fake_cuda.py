@@ -25,9 +25,7 @@ from cuaug.plan import Type
 from cuaug.plan.layout import OP, SAMPLE, YUV_IMAGE
 from cuaug.plan.regions import regions
 from cuaug.profiling import recorder
-from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
-
-__all__ = ["FakeConversion", "FakeDecoder", "FakeEvent", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
+from tests.support.fake_streams import FakeStream, driver, new_driver
 
 #: What CUDA grants a block without being asked, and the most that it grants; of an H100.
 DEFAULT_SHARED_BYTES, MAX_SHARED_BYTES = 48 << 10, 227 << 10

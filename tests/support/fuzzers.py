@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["ROOT", "campaign", "check"]
-
 ROOT = Path(__file__).parents[2]
 MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory that malloc keeps per thread
 

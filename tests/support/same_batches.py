@@ -9,8 +9,6 @@ import torch
 from cuaug import Batch
 from cuaug.batch import each_tensor
 
-__all__ = ["assert_same_batches"]
-
 
 def assert_same_batches(got: Iterable[Batch], want: Iterable[Batch]) -> None:
     """Asserts that an epoch of two loaders has the same samples, labels and bits, on any device."""

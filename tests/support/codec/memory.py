@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["allocated", "fill_fresh_memory", "forget_peak", "peak_bytes"]
-
 _libc, _M_PERTURB = ctypes.CDLL(None), -6
 
 

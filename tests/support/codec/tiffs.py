@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["tiff"]
-
 
 def tiff(*entries: tuple[int, int, int], pixels: bytes = b"", order: str = "<", big: bool = False) -> bytes:
     """A TIFF of (tag, type, value) entries; the value -1 is the offset of `pixels`."""

@@ -16,20 +16,6 @@ from typing import Any
 import av
 import numpy as np
 
-__all__ = [
-    "EXTENSIONS",
-    "VIDEOS",
-    "Video",
-    "make_video",
-    "plain_frames",
-    "plane_bytes",
-    "rewrite_packets",
-    "truncated",
-    "with_matrix",
-    "write_copies",
-    "write_video",
-]
-
 av.logging.set_level(None)  # FFmpeg's lines about damage
 os.environ.setdefault("SVT_LOG", "1")  # libsvtav1 prints its settings otherwise
 
