@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from PIL import EpsImagePlugin, Image
 
 from cuaug.codec import read_header
+from cuaug.codec.formats.avif import as_still_avif
+from cuaug.codec.formats.jpeg2000 import check_jpeg2000
 from cuaug.codec.formats.tiff import check_tiff
 from cuaug.codec.sniff import count_scans
 from cuaug.errors import DecodeError
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
-from tests.support.codec.encoded_images import JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
+from tests.support.codec.encoded_images import FORMATS, JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
 from tests.support.codec.memory import forget_peak, peak_bytes
 from tests.support.codec.tiffs import tiff
 
@@ -137,13 +139,27 @@ def test_a_bigtiff_with_an_offset_beyond_63_bits_is_refused():
         read_header(data[:15] + b"\x80" + data[16:])
 
 
+# --- structures whose cost is checked before decoding -----------------------------------------------------------------
+
+CHECKED = {
+    "tiff": (tiled(64, 64), lambda data: check_tiff(data, 1 << 20)),
+    "bigtiff": (tiled(64, 64, big=True), lambda data: check_tiff(data, 1 << 20)),
+    "jpeg 2000": (encode(Image.new("L", (16, 16), 7), "JPEG2000"), lambda data: check_jpeg2000(data, 1 << 20)),
+}
+if "avif" in FORMATS:
+    CHECKED["avif"] = FORMATS["avif"], as_still_avif
+
+
+@pytest.mark.parametrize("name", CHECKED)
 @given(st.data())
-def test_damaged_tiffs_raise_no_other_error(data):
-    damaged = bytearray(tiled(64, 64, big=data.draw(st.booleans())))
-    for at, value in data.draw(st.lists(st.tuples(st.integers(4, len(damaged) - 1), st.integers(0, 255)), max_size=4)):
+def test_damaged_structures_raise_no_other_error(name, data):
+    file, check = CHECKED[name]
+    places = st.integers(4, min(len(file), 400) - 1)
+    damaged = bytearray(file)
+    for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)):
         damaged[at] = value
     with contextlib.suppress(DecodeError):
-        check_tiff(bytes(damaged[: data.draw(st.integers(4, len(damaged)))]), 1 << 20)
+        check(bytes(damaged[: data.draw(st.integers(12, len(damaged)))]))
 
 
 # --- JPEG and PNG ----------------------------------------------------------------------------------------------------

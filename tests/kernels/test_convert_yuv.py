@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from cuaug.codec.sniff import orient_array
 from cuaug.codec.video.yuv import FORMATS, PlaneRows, convert_frames, describe_frames
-from cuaug.devices import nvrtc
 from cuaug.devices.workspace import converted_bytes
-from tests.kernels.test_nvrtc import ARCHITECTURES, usage
 from tests.support.builds import compile_emulation
 from tests.support.codec.jpeg_crops import draw_region
 from tests.support.run_plans import assert_same
@@ -78,16 +76,6 @@ def test_every_format(emulate):
         for cosited in (False, True):
             frames = [RandomFrame.make(name, 11, 37, "bt709", False, rng, False) for _ in range(2)]
             compare(emulate, frames, cosited=cosited, rows=3, threads=5)
-
-
-@pytest.mark.parametrize("arch", [pytest.param(a, marks=[] if a == 90 else [pytest.mark.long]) for a in ARCHITECTURES])
-def test_compiles_without_spills(arch):
-    """In a program of its own, without the other kernels."""
-    pytest.importorskip("cupy")
-    kernels = usage(nvrtc.compile(arch, "convert_yuv")[1])
-    assert kernels.keys() == {"convert_yuv"}
-    used = kernels["convert_yuv"]
-    assert used.registers <= 64 and used.spilled == used.stack == 0, used
 
 
 # --- rows of planes that are copied before their upload --------------------------------------------------------------
