@@ -17,6 +17,7 @@ from cuaug.pipeline.cuda import cuda_pipeline as pipeline
 from cuaug.profiling.recorder import Recorder
 from tests.support.fake_cuda import replace_cuda
 from tests.support.same_batches import assert_same_batches
+from tests.support.video.videos import write_copies
 
 
 @pytest.fixture
@@ -71,3 +72,9 @@ def image_files(tmp_path):
         paths.append(str(tmp_path / f"{i}.{'bmp' if i % 7 == 0 else 'png'}"))
         Image.fromarray(rng.integers(0, 256, (h, w, 3), dtype=np.uint8)).save(paths[-1])
     return paths
+
+
+@pytest.fixture(scope="session")
+def paths(tmp_path_factory) -> list[str]:
+    """Five equal videos."""
+    return write_copies(tmp_path_factory.mktemp("videos"), "h264 mp4", 5)

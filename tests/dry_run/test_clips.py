@@ -19,7 +19,7 @@ from tests.dry_run.test_staging import MISTAKES as PINNED_MISTAKES
 from tests.dry_run.test_staging import assert_gives_memory_back, assert_waits_for_memory
 from tests.support.fake_cuda import FakeDecoder
 from tests.support.same_batches import assert_same_batches
-from tests.support.video.videos import write_copies, write_video
+from tests.support.video.videos import write_video
 
 CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
 VIEW = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
@@ -33,11 +33,6 @@ CHAINS = {
     "mixed": [T.RandomResizedCrop(24), T.RandomChoice([T.MixUp(num_classes=5), T.CutMix(num_classes=5)]), T.AugMix()],
 }
 MIXED = ("h264 mp4 rotated", "h264 mp4 10 bits", "h264 mp4 gray", "h264 mp4 422", "h264 mp4 444", "mjpeg avi")
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory) -> list[str]:
-    return write_copies(tmp_path_factory.mktemp("videos"), "h264 mp4", 5)
 
 
 def videos(paths: list[str], **how: Any) -> Videos:

@@ -16,7 +16,7 @@ from cuaug.sources import Videos
 from tests.dry_run.test_clips import CHAIN, CHAINS, videos
 from tests.support.fake_nvdec import replace_nvdec
 from tests.support.same_batches import assert_same_batches
-from tests.support.video.videos import VIDEOS, Video, rewrite_packets, write_copies, write_video
+from tests.support.video.videos import VIDEOS, Video, rewrite_packets, write_video
 
 NVDEC = cuaug.DecodeOptions(video_decoder="nvdec")
 #: Videos that NVDEC decodes. No key frame of the edit lists' first frames is shown, so those clips are FFmpeg's.
@@ -37,11 +37,6 @@ FALLBACKS = {
 @pytest.fixture
 def nvdec(fake, monkeypatch):
     yield replace_nvdec(monkeypatch.setattr, monkeypatch.setitem, fake.torch)
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory) -> list[str]:
-    return write_copies(tmp_path_factory.mktemp("videos"), "h264 mp4", 5)
 
 
 def compare_epochs(loader_on: Any, source: Any, chain: Any, epochs: int = 2, **options: Any) -> cuaug.Loader:

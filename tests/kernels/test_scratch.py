@@ -257,19 +257,12 @@ def test_a_missing_barrier_shows(tmp_path, monkeypatch):
         compare(plan.compile(Type.FLOAT32, Layout.HWC), batch, 3, None)
 
 
+WITH_SCRATCH = [T.RandomEqualize(p=1), T.CLAHE(p=1), T.RandomAutocontrast(p=1), T.JPEG(quality=50)]
+WITH_SCRATCH += [T.MedianBlur(5, p=1), T.Rot90(1)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "transform",
-    [
-        T.RandomEqualize(p=1),
-        T.CLAHE(p=1),
-        T.RandomAutocontrast(p=1),
-        T.JPEG(quality=50),
-        T.MedianBlur(5, p=1),
-        T.Rot90(1),
-    ],
-    ids=lambda transform: type(transform).__name__,
-)
+@pytest.mark.parametrize("transform", WITH_SCRATCH, ids=lambda transform: type(transform).__name__)
 @pytest.mark.parametrize("size", [(1, 1), (17, 40), (130, 90)])
 def test_operations_with_their_own_scratch(emulated, transform, size):
     batch = [np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)]
