@@ -1,4 +1,4 @@
-"""Threads, forks, imports, and the GPU."""
+"""Threads, imports, and the GPU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pytest
 
 from cuaug.codec import CpuDecoder, gpu_decodes, read_header
-from tests.support.codec.encoded_images import FORMATS, JPEG, as_pillow
+from tests.support.codec.encoded_images import FORMATS, as_pillow
 
 
 def test_one_decoder_per_thread():
@@ -25,17 +24,6 @@ def test_one_decoder_per_thread():
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_decodes(decoder):
-    decoder.decode(read_header(JPEG))
-    child = os.fork()
-    if child == 0:
-        same = (CpuDecoder().decode(read_header(JPEG)) == as_pillow(JPEG)).all()
-        os._exit(0 if same else 1)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_import_and_failures_print_nothing():

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 import cuaug
-from cuaug import DecodeOptions
 from cuaug import transforms as T
 from cuaug.batch import each_tensor
 from cuaug.devices import cuda
@@ -92,20 +90,6 @@ def test_packed_images(loader_on, image_files, fake, on_error, last):
     for got, want in zip(batches, cpu_batches, strict=True):
         for one, other in zip(got.packing, want.packing, strict=True):
             assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
-
-
-@pytest.mark.parametrize("decoder", ["auto", "nvimgcodec"])
-def test_the_gpu_decodes_jpegs(loader_on, tmp_path, decoder):
-    for name in ("a.jpg", "b.jpg", "c.png"):
-        Image.new("RGB", (30, 20)).save(tmp_path / name)
-    loader = loader_on(
-        True,
-        [str(tmp_path / name) for name in ("a.jpg", "b.jpg", "c.png")],
-        CHAIN,
-        decode=DecodeOptions(decoder=decoder),
-    )
-    list(loader)
-    assert loader.stats().decoded_by == {"kernels" if decoder == "auto" else "gpu": 2, "cpu": 1}
 
 
 @pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16)), {0, 8, 9}], ids=["some", "all of a batch", "early"])

@@ -62,9 +62,7 @@ OTHERS = set(itertools.product(ARCHITECTURES, LIMITS)) - set(EVERYDAY)
 COMPILED = EVERYDAY + [pytest.param(*pair, marks=pytest.mark.long) for pair in sorted(OTHERS)]
 
 
-@pytest.mark.parametrize(
-    ("arch", "program"), EVERYDAY + [pytest.param(*pair, marks=pytest.mark.long) for pair in OTHERS]
-)
+@pytest.mark.parametrize(("arch", "program"), COMPILED)
 def test_compiles_without_spills(arch, program, record_property):
     """As many blocks fit on a multiprocessor as its limits of registers allow."""
     kernels, registers, stack = LIMITS[program]

@@ -277,7 +277,6 @@ class FakeDecoder:
     Attributes:
         created: CPU threads of each decoder.
         first_calls: number of images in each decoder's first call; nvImageCodec fixes the engine's share there.
-        wrapped: number of wrapped slots.
     """
 
     created: ClassVar[list[int]] = []
@@ -291,7 +290,6 @@ class FakeDecoder:
         self.fallbacks: list[int] = []
         self.cause = ""
         self.called = False
-        self.wrapped = 0
         self.messages: dict[int, list[str]] = {}
 
     def prime(self, images: int, stream: int) -> None:
@@ -310,7 +308,6 @@ class FakeDecoder:
     def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
         self._find_stream(stream, "wrapping")
         assert array.shape[::2] == (1, 3)
-        self.wrapped += 1
         return array
 
     def decode_batch(self, headers: Any, slots: Any, stream: int) -> list[Any]:

@@ -22,14 +22,11 @@ def quiet_campaign(mark: Path, *arguments: object) -> dict:
     return found
 
 
-def test_damaged_videos(tmp_path):
-    check(quiet_campaign(tmp_path / "mark", "--count", 60), 60 * len(CONTAINERS))
-
-
-@pytest.mark.slow
-def test_more_damaged_videos(tmp_path):
+@pytest.mark.parametrize(("seed", "count"), [(0, 60), pytest.param(1, 120, marks=pytest.mark.slow)])
+def test_damaged_videos(tmp_path, seed, count):
     """3,000 of each container take minutes: the docstring of tests/fuzz/fuzz_videos.py has the command."""
-    check(quiet_campaign(tmp_path / "mark", "--seed", 1, "--count", 120), 120 * len(CONTAINERS))
+    found = quiet_campaign(tmp_path / "mark", "--seed", seed, "--count", count)
+    check(found, count * len(CONTAINERS))
 
 
 def test_a_table_that_claims_too_many_frames():
