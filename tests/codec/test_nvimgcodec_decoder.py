@@ -93,14 +93,6 @@ def decode_with(decoder: NvImageCodecDecoder, *files: bytes, **options: Any) -> 
     return decoder.decode_batch([read_header(data, **options) for data in files], slots, 7)
 
 
-@pytest.fixture
-def decode(make_decoder):
-    def run(fake: FakeDecoder, *files: bytes, **options: Any) -> list[Any]:
-        return decode_with(make_decoder(fake), *files, **options)
-
-    return run
-
-
 KINDS = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU", "CPU_ONLY")
 
 
@@ -140,23 +132,23 @@ def test_the_cpu_follows_fancy_upsampling(make_decoder):
     assert (want != CpuDecoder().decode(header)).any()
 
 
-def test_a_batch_with_a_rotated_image_is_one_call(decode):
+def test_a_batch_with_a_rotated_image_is_one_call(make_decoder):
     fake = FakeDecoder()
-    assert decode(fake, JPEG, ROTATED, OTHER) == [None] * 3
+    assert decode_with(make_decoder(fake), JPEG, ROTATED, OTHER) == [None] * 3
     assert fake.calls == [(3, "displayed")]
     fake = FakeDecoder()
-    assert decode(fake, JPEG, ROTATED, apply_exif=False) == [None] * 2
+    assert decode_with(make_decoder(fake), JPEG, ROTATED, apply_exif=False) == [None] * 2
     assert fake.calls == [(2, "stored")]
 
 
-def test_an_image_of_the_wrong_size_goes_to_pillow(decode):
-    first, second = decode(FakeDecoder(rotates=False), JPEG, ROTATED)
+def test_an_image_of_the_wrong_size_goes_to_pillow(make_decoder):
+    first, second = decode_with(make_decoder(FakeDecoder(rotates=False)), JPEG, ROTATED)
     assert first is None
     assert second.shape == (W, H, 3)
     np.testing.assert_array_equal(second, as_pillow(ROTATED))
 
 
-def test_a_failing_call_is_repeated_image_by_image(decode):
+def test_a_failing_call_is_repeated_image_by_image(make_decoder):
     fake = FakeDecoder(raising=(3,))
-    assert decode(fake, JPEG, ROTATED, OTHER) == [None] * 3
+    assert decode_with(make_decoder(fake), JPEG, ROTATED, OTHER) == [None] * 3
     assert fake.calls == [(3, "displayed"), (1, "stored"), (1, "displayed"), (1, "stored")]

@@ -58,7 +58,7 @@ class Video:
     time_base: Fraction = Fraction(1, 25)
     times: tuple[int, ...] | None = None
     muxer: Mapping[str, str] = field(default_factory=dict)
-    matrix: tuple[int, int, int, int] = (1, 0, 0, 1)
+    matrix: tuple[float, float, float, float] = (1, 0, 0, 1)
     edits: tuple[tuple[int, int], ...] | None = None
     cut: float = 1.0
 
