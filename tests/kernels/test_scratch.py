@@ -23,7 +23,7 @@ from cuaug import transforms as T
 from cuaug.devices import cuda, nvrtc
 from cuaug.plan import Border, Filter, Layout, PackingFormat, Type, operations
 from cuaug.sampling.rng import SampleRNG
-from tests.kernels.test_cuda_executor import run
+from tests.kernels.test_cuda_executor import assert_equal_to_the_cpu, run
 from tests.support import run_plans
 from tests.support.builds import compile_emulation, copy_patched
 from tests.support.fake_cuda import replace_cuda
@@ -105,11 +105,7 @@ def compare(tables: Any, batch: list[np.ndarray], channels: int, tile: tuple[int
     words = [(image.ctypes.data & -4, image.ctypes.data + image.nbytes + 3 & -4) for image in batch]
     for low, high in (*kernels.augment.loaded, *kernels.resample.loaded) if launches == 1 else ():
         assert any(first <= low < high <= end for first, end in words), "loads beside the image"
-    program = run_plans.CpuExecutor(tables)
-    for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
-        expected = np.empty(int(h * w) * channels * np.dtype(run_plans.DTYPES[tables.target_type]).itemsize, np.uint8)
-        program.run(i, image, expected.ctypes.data)
-        assert_same(outputs[i].numpy()[: expected.size], expected)
+    assert_equal_to_the_cpu(tables, batch, outputs, channels)
 
 
 @pytest.mark.slow
