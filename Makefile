@@ -86,7 +86,7 @@ FUZZ_SEED ?= $(shell date +%Y%m%d)
 fuzz: $(VENV)/installed-test
 	CUAUG_FUZZ_CASES=100000 CUAUG_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --timeout 10000 \
 		-n logical tests/codec/test_fuzz.py tests/sources/test_fuzz.py tests/kernels/test_damaged_jpegs.py \
-		tests/kernels/test_device_jpegs_sanitized.py
+		tests/kernels/test_sanitizers.py::test_damaged_jpegs_are_decoded_cleanly_by_the_kernels_for_gpus
 
 # The resize of Pillow 13 runs its passes in another order.
 $(VENV)/pillow-12: $(VENV)/installed-test

@@ -9,7 +9,7 @@
 //           A prefix sum of blocks before 3., and one of DC differences after it, make the runs' numbers the image's.
 // Reference: Klein and Wiseman, Parallel Huffman Decoding; Weißenberger and Schmidt, arXiv 2111.09219, who decode
 //           pixels so. Here later visits need segments too.
-// Tests:    tests/kernels/test_scan_jpeg.py; barriers: tests/kernels/test_emulated_scan.py.
+// Tests:    tests/kernels/test_scan_jpeg.py; barriers: tests/kernels/test_emulated_jpeg.py.
 #pragma once
 #include "core/jpeg_bits.h"
 

@@ -2,7 +2,7 @@
 //           fakes of CUDA run them; no loader does.
 // Threads:  the caller's alone. One thread is a whole warp or block.
 // Reference: core/scan_jpeg.h, core/decode_jpeg.h, core/color_jpeg.h.
-// Tests:    tests/kernels/test_decode_jpeg.py, test_scan_jpeg.py; under sanitizers: test_device_jpegs_sanitized.py.
+// Tests:    tests/kernels/test_decode_jpeg.py, test_scan_jpeg.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <memory>
 

@@ -3,7 +3,7 @@
 // Threads:  build_lookups: grid (sets of tables, TABLES_PER_SET). scan_jpeg: a block per `JpegScan`. decode_jpeg: a
 //           block per `JpegWork`. color_jpeg: a block per `JpegTile`. Their threads: jpeg_batch.h.
 // Reference: core/scan_jpeg.h, core/decode_jpeg.h, core/color_jpeg.h.
-// Tests:    tests/kernels/test_emulated_jpeg.py, test_emulated_scan.py on a CPU; tests/cuda/test_jpeg.py.
+// Tests:    tests/kernels/test_emulated_jpeg.py on a CPU; tests/cuda/test_jpeg.py.
 namespace cuaug {
 
 #include "core/decode_jpeg.h"

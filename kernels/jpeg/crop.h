@@ -5,7 +5,7 @@
 //           of the crop are coded anew; all other bits are copied from the indexed entry points.
 // Threads:  the caller's alone.
 // Reference: ITU-T T.81, E.1.4 (restart intervals), F.1.1.5.1 (DC prediction), B.2.2 (image size in the frame header).
-// Tests:    tests/codec/test_restarts.py, test_index.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_restarts.py, test_index.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include "jpeg/index.h"
 

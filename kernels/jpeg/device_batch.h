@@ -2,7 +2,7 @@
 //           Many threads add images; then one prepares the batch, and one finishes it.
 // Threads:  `add` may run for different images at once; its memory is reserved by an atomic counter.
 // Reference: jpeg/device_jpeg.h.
-// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
+// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <atomic>
 #include <memory>

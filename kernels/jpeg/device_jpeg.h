@@ -2,7 +2,7 @@
 //           entry points, between restart markers, or those that the GPU finds.
 // Threads:  the caller's alone.
 // Reference: jpeg_batch.h; libjpeg's rules for upsampling (jdsample.c) and colors (jdapimin.c).
-// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
+// Tests:    tests/kernels/test_decode_jpeg.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Computes: the description of a JPEG whose segments a GPU finds, and the entry points that it found.
 // Threads:  the caller's alone.
 // Reference: core/scan_jpeg.h.
-// Tests:    tests/kernels/test_scan_jpeg.py; under sanitizers: tests/kernels/test_device_jpegs_sanitized.py.
+// Tests:    tests/kernels/test_scan_jpeg.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 //           over all codes before it, so one pass records all of a file.
 // Threads:  the caller's alone.
 // Reference: ITU-T T.81, F.1.1.5.1 (DC prediction).
-// Tests:    tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <algorithm>
 #include <vector>

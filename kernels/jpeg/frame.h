@@ -3,7 +3,7 @@
 // Threads:  the caller's alone.
 // Reference: ITU-T T.81, B.2.2 (frame header), B.2.3 (scan header), B.2.4.1 (DQT), B.2.4.2 (DHT), B.2.4.4
 //           (DRI), A.2 (MCUs).
-// Tests:    tests/codec/test_index.py, test_restarts.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index.py, test_restarts.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include "jpeg/headers.h"
 

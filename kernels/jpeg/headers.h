@@ -2,7 +2,7 @@
 //           well-formed up to the last. C interface of cuaug/codec/sniff.py. No byte outside of a file is read.
 // Threads:  the caller's alone; one call reads many files without the GIL.
 // Reference: ITU-T T.81, annex B (markers: Table B.1); EXIF 2.3, 4.6.4, tag 274; TIFF 6.0, section 2.
-// Tests:    tests/codec/test_jpeg_headers.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_jpeg_headers.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <cstdint>
 #include <cstring>

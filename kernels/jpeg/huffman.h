@@ -5,7 +5,7 @@
 //           nothing is read or written out of bounds.
 // Threads:  the caller's alone.
 // Reference: ITU-T T.81, annex C (Huffman tables), F.1.2 and F.2.2 (Huffman coding of sequential DCT).
-// Tests:    tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -2,7 +2,7 @@
 //           first process that needs an image's entry points makes them. C interface of cuaug/codec/jpeg_index.py.
 // Threads:  many may share a `JpegIndex`; a mutex guards it.
 // Reference: none.
-// Tests:    tests/codec/test_index.py, test_index_file.py; under sanitizers: test_jpeg_sanitized.py.
+// Tests:    tests/codec/test_index.py, test_index_file.py; under sanitizers: tests/kernels/test_sanitizers.py.
 #pragma once
 #include <exception>
 #include <mutex>

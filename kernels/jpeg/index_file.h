@@ -5,7 +5,7 @@
 // Threads:  the caller holds a lock, except for `load`.
 // Reference: the checksum folds 128-bit products, as wyhash does.
 // Tests:    tests/codec/test_index_file.py, tests/loader/test_kept_index.py; under sanitizers:
-//           tests/codec/test_jpeg_sanitized.py.
+//           tests/kernels/test_sanitizers.py.
 #pragma once
 #include <sys/file.h>
 #include <unistd.h>

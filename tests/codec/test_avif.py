@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import features
 
 from cuaug.codec import read_header
-from cuaug.codec.formats.avif import as_still_avif
 from cuaug.errors import DecodeError
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
 from tests.support.codec.avifs import av1, avif
-from tests.support.codec.encoded_images import FORMATS, RGB, H, W, as_pillow, encode, with_alpha
+from tests.support.codec.encoded_images import RGB, H, W, as_pillow, encode, with_alpha
 
 needs_avif = pytest.mark.skipif(not features.check("avif"), reason="Pillow reads AVIF from 11.3 on")
 
@@ -61,13 +56,3 @@ def test_a_heic_file_is_refused():
     data = avif(*av1(16, 16), (16, 16)).replace(b"av01", b"hvc1").replace(b"ftypavif", b"ftypmif1")
     with pytest.raises(DecodeError, match="HEIC is not read"):
         read_header(data)
-
-
-@needs_avif
-@given(st.data())
-def test_damaged_avifs_raise_no_other_error(data):
-    damaged = bytearray(FORMATS["avif"])
-    for at, value in data.draw(st.lists(st.tuples(st.integers(4, 400), st.integers(0, 255)), max_size=4)):
-        damaged[at] = value
-    with contextlib.suppress(DecodeError):
-        as_still_avif(bytes(damaged[: data.draw(st.integers(12, len(damaged)))]))

@@ -15,17 +15,11 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.errors import DecodeError
+from tests.support.codec.encoded_images import encode
 
 PICTURE = Image.radial_gradient("L").resize((61, 47)).convert("RGB")
-
-
-def encode(form: str, image: Image.Image = PICTURE, **options) -> bytes:
-    out = io.BytesIO()
-    image.save(out, form, **options)
-    return out.getvalue()
-
-
-JPEG, PNG = encode("JPEG"), encode("PNG")
+FILES = {form: encode(PICTURE, form) for form in ("JPEG", "PNG", "WEBP", "TIFF", "JPEG2000", "GIF", "BMP")}
+JPEG, PNG = FILES["JPEG"], FILES["PNG"]
 SIZE_AT = JPEG.index(b"\xff\xc0") + 5
 
 
@@ -38,7 +32,7 @@ def png_claiming(height: int, width: int) -> bytes:
 
 
 def bmp_claiming(height: int, width: int) -> bytes:
-    data = encode("BMP")
+    data = FILES["BMP"]
     return data[:18] + struct.pack("<ii", width, height) + data[26:]
 
 
@@ -60,14 +54,14 @@ def load(data: bytes, **options) -> np.ndarray:
         (JPEG[: len(JPEG) * 2 // 3], "(?i)truncated"),
         (JPEG[:-40], "image file is truncated"),
         (PNG[: len(PNG) // 2], "truncated"),
-        (encode("WEBP")[:200], "could not create decoder"),
-        (encode("TIFF")[:2000], "."),
-        (encode("JPEG2000")[:900], "."),
-        (encode("GIF")[:900], "truncated"),
-        (encode("BMP")[:900], "truncated"),
+        (FILES["WEBP"][:200], "could not create decoder"),
+        (FILES["TIFF"][:2000], "."),
+        (FILES["JPEG2000"][:900], "."),
+        (FILES["GIF"][:900], "truncated"),
+        (FILES["BMP"][:900], "truncated"),
         (jpeg_claiming(0, 61), "."),
-        (encode("TIFF", PICTURE.convert("F")), "32-bit samples have no fixed range"),
-        (encode("TIFF", PICTURE.convert("I")), "32-bit samples have no fixed range"),
+        (encode(PICTURE.convert("F"), "TIFF"), "32-bit samples have no fixed range"),
+        (encode(PICTURE.convert("I"), "TIFF"), "32-bit samples have no fixed range"),
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else None,
 )
@@ -97,7 +91,7 @@ def test_header_bombs_in_pillows_formats_are_refused_too():
 
 
 def test_the_limit_is_inclusive():
-    for data in (JPEG, PNG, encode("BMP"), encode("TIFF"), encode("WEBP")):
+    for data in (JPEG, PNG, FILES["BMP"], FILES["TIFF"], FILES["WEBP"]):
         header = read_header(data, max_pixels=61 * 47)
         assert type(header) is type(read_header(data)) and header.width == 61
         with pytest.raises(DecodeError, match=r"47 x 61 = 2867 pixels.*max_pixels=2866"):
@@ -107,7 +101,7 @@ def test_the_limit_is_inclusive():
 @pytest.mark.parametrize("form", ["BMP", "TIFF", "JPEG2000"])
 def test_pillows_own_limit_is_named(form, monkeypatch):
     """A loader does not lift this limit of the process."""
-    data = encode(form)
+    data = FILES[form]
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(DecodeError, match=r"PIL\.Image\.MAX_IMAGE_PIXELS is its limit, beside max_pixels"):
         read_header(data, max_pixels=10**9)

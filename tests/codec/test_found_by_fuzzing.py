@@ -44,8 +44,7 @@ def assert_refused_at_once(decoder, data: bytes, cause: str) -> None:
     """Assert a DecodeError that takes little time and memory."""
     decoder.decode(read_header(JPEG))
     fill_fresh_memory(1)
-    forget_peak()
-    before, start = peak_bytes(), time.process_time()
+    before, start = forget_peak(), time.process_time()
     with pytest.raises(DecodeError, match=cause):
         decoder.decode(read_header(data))
     fill_fresh_memory(0)

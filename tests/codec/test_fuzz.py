@@ -6,80 +6,40 @@ crash names its case. CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEE
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from cuaug.codec import CpuDecoder
-from tests.fuzz.fuzz_images import FOUND, Case, Fuzzer, make_case
+from tests.fuzz.fuzz_images import FOUND, Case, Fuzzer
 from tests.fuzz.mutations import join, split
 from tests.support.codec.encoded_images import JPEG
 from tests.support.codec.originals import ORIGINALS
+from tests.support.fuzzers import campaign, check
 
-ROOT = Path(__file__).parents[2]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "2000"))
 SEED = int(os.environ.get("CUAUG_FUZZ_SEED", "1"))
-MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory that malloc keeps per thread
-
-
-def start(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.fuzz.fuzz_images", *map(str, arguments)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def report(process: subprocess.Popen[str], seed: int, mark: Path) -> dict:
-    """Read a campaign's report; fail if it did not finish, and name the case."""
-    out, err = process.communicate()
-    if process.returncode != 0:
-        number = int(mark.read_text())
-        pytest.fail(
-            f"exit code {process.returncode} at {make_case(seed, number)}; try it again with "
-            f"`python -m tests.fuzz.fuzz_images --seed {seed} --first {number} --count 1 --keep damaged.bin`\n"
-            f"{err[-3000:]}"
-        )
-    return json.loads(out)
-
-
-def campaign(seed: int, count: int, folder: Path, *options: str) -> dict:
-    mark = folder / f"mark {seed}"
-    return report(start("--seed", seed, "--count", count, "--mark", mark, *options), seed, mark)
-
-
-def check(found: dict, count: int) -> None:
-    assert found["broken"] == []
-    assert found["decoded"] + found["refused"] == count
-    assert min(found["decoded"], found["refused"]) > count // 5, "the damage is too light or too heavy"
-    assert found["through the loader"] == count // 10
-    assert found["growth"] < MAX_GROWTH
+PROGRAM = "tests.fuzz.fuzz_images"
 
 
 @pytest.mark.slow
 def test_thousands_of_damaged_images(tmp_path):
+    count = CASES // 2
+
+    def run(seed: int) -> dict:
+        return campaign(PROGRAM, tmp_path / f"mark {seed}", "--seed", seed, "--count", count)
+
     with ThreadPoolExecutor(2) as pool:
-        for found in pool.map(lambda seed: campaign(seed, CASES // 2, tmp_path), (SEED, SEED + 1)):
-            check(found, CASES // 2)
+        for found in pool.map(run, (SEED, SEED + 1)):
+            check(found, count)
+            assert found["through the loader"] == count // 10
 
 
-def test_damaged_pictures_of_other_modes(tmp_path):
-    found = campaign(0, 600, tmp_path, "--pictures")
-    assert found["broken"] == [] and min(found["decoded"], found["refused"]) > 60
-
-
-@pytest.mark.slow
-def test_thousands_of_damaged_pictures_of_other_modes(tmp_path):
-    found = campaign(SEED, CASES, tmp_path, "--pictures")
-    assert found["broken"] == [] and min(found["decoded"], found["refused"]) > CASES // 10
+@pytest.mark.parametrize(("seed", "count"), [(0, 600), pytest.param(SEED, CASES, marks=pytest.mark.slow)])
+def test_damaged_pictures_of_other_modes(tmp_path, seed, count):
+    found = campaign(PROGRAM, tmp_path / "mark", "--seed", seed, "--count", count, "--pictures")
+    assert found["broken"] == [] and min(found["decoded"], found["refused"]) > count // 10
 
 
 def test_inputs_that_once_broke_a_promise():

@@ -20,6 +20,7 @@ from cuaug.codec.jpeg_index import crop_jpeg
 from tests.support.codec.encoded_images import FORMATS, as_pillow, encode
 from tests.support.codec.jpeg_crops import (
     MCU,
+    assert_has_the_pixels,
     assert_is_crop,
     crop,
     draw_region,
@@ -56,13 +57,10 @@ def test_any_region(data, height, width, sampling, quality, optimize, orientatio
     """Any crop decodes to the image's own pixels."""
     file = jpeg(height, width, sampling, quality, noise=noise, optimize=optimize, orientation=orientation)
     header, index = read_header(file), JpegIndex(1 << 20)
-    expected = as_pillow(file)
     for _ in range(4):
         region = data.draw(draw_region(header.height, header.width))
-        found = crop_jpeg(file, region, size(header), header._orientation, index)
-        if found is not None:
-            cropped = found[0].tobytes()
-            np.testing.assert_array_equal(slice_region(as_pillow(cropped), found[2]), slice_region(expected, region))
+        if (found := crop(file, region, index)) is not None:
+            assert_has_the_pixels(found, file, region)
 
 
 @settings(deadline=None)
@@ -107,12 +105,9 @@ def test_a_crop_at_the_right_edge_is_never_too_narrow(width):
     """libjpeg does not smooth the chroma of an image that is a few pixels wide."""
     file = jpeg(20, width)
     for left in range(width - 3, width):
-        found = crop(file, (2, left, 5, width), make_index(file))
-        if found is not None:
-            cropped, inner = found
-            np.testing.assert_array_equal(
-                slice_region(as_pillow(cropped), inner), slice_region(as_pillow(file), (2, left, 5, width))
-            )
+        region = (2, left, 5, width)
+        if (found := crop(file, region, make_index(file))) is not None:
+            assert_has_the_pixels(found, file, region)
 
 
 def test_the_first_visit_makes_the_index():
@@ -175,9 +170,9 @@ def test_a_changed_file_is_another_file():
     index = make_index(FILE)
     at = FILE.index(b"\xff\xdb") + 6  # a quantization step: the same codes decode to other pixels
     changed = FILE[:at] + bytes([2 * FILE[at]]) + FILE[at + 1 :]
-    cropped, inner = crop(changed, REGION, index)
-    np.testing.assert_array_equal(slice_region(as_pillow(cropped), inner), slice_region(as_pillow(changed), REGION))
-    assert crop(FILE, REGION, index)[0] != cropped
+    found = crop(changed, REGION, index)
+    assert_has_the_pixels(found, changed, REGION)
+    assert crop(FILE, REGION, index)[0] != found[0]
 
 
 def test_two_bits_that_once_collided_in_the_checksum():
@@ -274,14 +269,13 @@ def test_a_crop_without_a_code_for_its_dc_difference_is_not_made():
     """The optimized Huffman table of a ramp has no code for a step from one edge to the other."""
     ramp = np.repeat(np.linspace(0, 255, 512)[None], 64, axis=0).astype(np.uint8)
     file = encode(Image.fromarray(ramp), "JPEG", optimize=True, quality=100)
-    index, whole, found = make_index(file), as_pillow(file), []
-    for x in range(64, 448, 64):
-        found.append(crop_jpeg(file, (10, x, 50, x + 40), (64, 512), 1, index))
-        if found[-1] is not None:
-            np.testing.assert_array_equal(
-                slice_region(as_pillow(found[-1][0].tobytes()), found[-1][2]), whole[10:50, x : x + 40]
-            )
-    assert any(result is None for result in found)
+    index = make_index(file)
+    regions = [(10, x, 50, x + 40) for x in range(64, 448, 64)]
+    found = {region: crop(file, region, index) for region in regions}
+    assert None in found.values()
+    for region, result in found.items():
+        if result is not None:
+            assert_has_the_pixels(result, file, region)
 
 
 def test_threads_share_an_index():

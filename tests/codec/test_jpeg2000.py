@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import read_header
-from cuaug.codec.formats.jpeg2000 import check_jpeg2000
-from cuaug.errors import DecodeError
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
 from tests.support.codec.encoded_images import RGB, H, W, as_pillow, encode
 
@@ -119,12 +114,3 @@ def test_costly_styles_in_the_main_header_are_refused(decoder):
 def test_sound_jpeg_2000_files_are_read(decoder, options, no_jp2):
     data = encode(RGB, "JPEG2000", no_jp2=no_jp2, **options)
     np.testing.assert_array_equal(decoder.decode(read_header(data, max_pixels=H * W)), as_pillow(data))
-
-
-@given(st.data())
-def test_damaged_jpeg_2000_files_raise_no_other_error(data):
-    damaged = bytearray(j2k())
-    for at, value in data.draw(st.lists(st.tuples(st.integers(4, len(damaged) - 1), st.integers(0, 255)), max_size=4)):
-        damaged[at] = value
-    with contextlib.suppress(DecodeError):
-        check_jpeg2000(bytes(damaged[: data.draw(st.integers(12, len(damaged)))]), 1 << 20)

@@ -11,61 +11,21 @@ from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.codec._nvimgcodec_c import FUNCTIONS, _folder
 
 OURS = KERNEL_DIRECTORY / "jpeg/nvimgcodec.h"
-# The fields of each structure, after its head. The names are those of nvimgcodec.h, without its prefix.
-STRUCTURES = {
-    "Properties": ("version", "cudart_version"),
-    "InstanceCreateInfo": (
-        "load_builtin_modules",
-        "load_extension_modules",
-        "extension_modules_path",
-        "create_debug_messenger",
-        "debug_messenger_desc",
-        "message_severity",
-        "message_category",
-    ),
-    "ExtensionDesc": ("instance", "id", "version", "ext_api_version", "create", "destroy"),
-    "BackendParams": ("load_hint", "load_hint_policy"),
-    "Backend": ("kind", "params"),
-    "ExecutionParams": (
-        "device_allocator",
-        "pinned_allocator",
-        "max_num_cpu_threads",
-        "executor",
-        "device_id",
-        "pre_init",
-        "skip_pre_sync",
-        "num_backends",
-        "backends",
-    ),
-    "DecodeParams": ("apply_exif_orientation",),
-    "Orientation": ("rotated", "flip_x", "flip_y"),
-    "Region": ("ndim", "start", "end", "out_of_bounds_policy", "out_of_bounds_samples"),
-    "CodeStreamView": ("image_idx", "region", "bitstream_offset"),
-    "ImagePlaneInfo": ("width", "height", "row_stride", "num_channels", "sample_type", "precision"),
-    "ImageInfo": (
-        "codec_name",
-        "color_spec",
-        "chroma_subsampling",
-        "sample_format",
-        "orientation",
-        "num_planes",
-        "plane_info",
-        "buffer",
-        "buffer_kind",
-        "cuda_stream",
-    ),
-}
 HEAD = ("struct_type", "struct_size", "struct_next")
-CONSTANTS = {
-    "STATUS_SUCCESS",
-    "PROCESSING_STATUS_SUCCESS",
-    "BACKEND_KIND_CPU_ONLY",
-    "LOAD_HINT_POLICY_IGNORE",
-    "DEVICE_CPU_ONLY",
-    "COLORSPEC_SRGB",
-    "SAMPLEFORMAT_I_RGB",
-    "SAMPLE_DATA_TYPE_UINT8",
-    "IMAGE_BUFFER_KIND_STRIDED_HOST",
+TEXT = OURS.read_text()
+CONSTANTS = re.findall(r"(\w+) = -?\w+[,;]", TEXT.split("\nconstexpr", 1)[1])
+
+
+def _fields(body: str) -> list[str]:
+    """The names of a structure's fields, after its head."""
+    without_inner = re.sub(r"{.*?}", "", body, flags=re.DOTALL)
+    return re.findall(r"(\w+)(?:\[\d+\])?[,;]", without_inner)
+
+
+# The fields of each structure. The names are those of nvimgcodec.h, without its prefix.
+STRUCTURES = {
+    name: _fields(body)
+    for name, body in re.findall(r"^struct (\w+) {[^{}]* Head head;\n(.*?)^};", TEXT, re.MULTILINE | re.DOTALL)
 }
 # Compares the number of arguments of two functions, the size of each, and whether both are pointers or both numbers.
 _ALIKE = """
@@ -104,7 +64,7 @@ def _layout_checks(name: str) -> list[str]:
 
 def test_structures_constants_and_functions_equal_nvimagecodecs(tmp_path):
     constants = [f"nvimgcodec::{name} == int32_t(NVIMGCODEC_{name})" for name in CONSTANTS]
-    pairs = zip(re.findall(r"int32_t \(\*(\w+)\)", OURS.read_text()), FUNCTIONS, strict=True)
+    pairs = zip(re.findall(r"int32_t \(\*(\w+)\)", TEXT), FUNCTIONS, strict=True)
     functions = [
         f"Alike<decltype(nvimgcodec::Functions::{ours}), decltype(&{theirs})>::value" for ours, theirs in pairs
     ]
@@ -113,7 +73,7 @@ def test_structures_constants_and_functions_equal_nvimagecodecs(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_every_structure_and_constant_is_compared():
-    text = OURS.read_text()
-    assert set(re.findall(r"^struct (\w+)", text, re.M)) == {"Head", "Functions", *STRUCTURES}
-    assert set(re.findall(r"(\w+) = -?\w+[,;]", text.split("\nconstexpr", 1)[1])) == CONSTANTS
+def test_every_structure_is_compared():
+    assert {"Head", "Functions", *STRUCTURES} == set(re.findall(r"^struct (\w+)", TEXT, re.MULTILINE))
+    assert STRUCTURES["Region"] == ["ndim", "start", "end", "out_of_bounds_policy", "out_of_bounds_samples"]
+    assert len(STRUCTURES["ImageInfo"]) == 10 and len(CONSTANTS) == 9

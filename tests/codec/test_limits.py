@@ -7,19 +7,23 @@ import io
 import struct
 import zlib
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from cuaug.codec import read_header
+from cuaug.codec.formats.avif import as_still_avif
+from cuaug.codec.formats.jpeg2000 import check_jpeg2000
 from cuaug.codec.formats.tiff import check_tiff
 from cuaug.codec.sniff import count_scans
 from cuaug.errors import DecodeError
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
-from tests.support.codec.encoded_images import JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
+from tests.support.codec.encoded_images import FORMATS, JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
 from tests.support.codec.memory import forget_peak, peak_bytes
+from tests.support.codec.tiffs import tiff
 
 # --- formats ---------------------------------------------------------------------------------------------------------
 
@@ -34,24 +38,28 @@ def test_other_formats_are_refused(form):
     assert "JPEG, PNG, WEBP, TIFF, BMP, PPM, JPEG2000, GIF and AVIF" in str(caught.value)
 
 
+def test_a_sound_tiff_of_a_kind_that_pillow_does_not_read():
+    done, data = cv2.imencode(".tiff", np.zeros((4, 5, 3), np.float32))
+    assert done
+    with pytest.raises(
+        DecodeError, match=r"starts as a TIFF file, but .*, or it is of a kind that Pillow does not read"
+    ):
+        read_header(data.tobytes())
+
+
+def test_no_program_is_run_to_decode(decoder, tmp_path, monkeypatch):
+    """Pillow lets Ghostscript run PostScript, and an endless program would block the thread forever."""
+    ghostscript = tmp_path / "gs"
+    ghostscript.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", str(ghostscript))
+    data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\n{ } loop\n%%EOF\n"
+    with pytest.raises(DecodeError, match="format EPS, and cuaug does not read"):
+        decoder.decode(read_header(data))
+    assert not (tmp_path / "ran").exists()
+
+
 # --- TIFF ------------------------------------------------------------------------------------------------------------
-
-
-def tiff(*entries: tuple[int, int, int], pixels: bytes = b"", order: str = "<", big: bool = False) -> bytes:
-    """A TIFF of (tag, type, value) entries; the value -1 is the offset of `pixels`."""
-    form = "HHQQ" if big else "HHII"
-    at = (16 if big else 8) + (8 if big else 2) + struct.calcsize(order + form) * len(entries) + (8 if big else 4)
-    body = b""
-    for tag, kind, value in sorted(entries, key=lambda entry: entry[0]):
-        size = 8 if big else 4
-        number = at if value < 0 else value
-        field = struct.pack(order + {3: "H", 4: "I"}.get(kind, "Q" if big else "I"), number).ljust(size, b"\0")
-        body += struct.pack(order + form[:3], tag, kind, 1) + field
-    magic = {("<", False): b"II*\0", (">", False): b"MM\0*", ("<", True): b"II+\0", (">", True): b"MM\0+"}[order, big]
-    head = magic + (
-        struct.pack(order + "HHQQ", 8, 0, 16, len(entries)) if big else struct.pack(order + "IH", 8, len(entries))
-    )
-    return head + body + bytes(8 if big else 4) + pixels
 
 
 LZW = encode(Image.new("L", (64, 64)), "TIFF", compression="tiff_lzw")
@@ -112,8 +120,7 @@ def test_too_many_samples_or_bits_are_refused(decoder, tag, cause):
 @pytest.mark.parametrize("rows", [0, 64, 65, 1 << 20, 2**32 - 1])
 def test_a_strip_with_more_rows_than_the_image_takes_little_memory(decoder, rows):
     strip = [(273, 4, -1), (278, 4, rows), (279, 4, len(PIXELS))]
-    forget_peak()
-    before = peak_bytes()
+    before = forget_peak()
     with contextlib.suppress(DecodeError):
         decoder.decode(read_header(tiff(*GRAY_LZW, *strip, pixels=PIXELS)))
     assert peak_bytes() - before < 20 << 20
@@ -132,13 +139,27 @@ def test_a_bigtiff_with_an_offset_beyond_63_bits_is_refused():
         read_header(data[:15] + b"\x80" + data[16:])
 
 
+# --- structures whose cost is checked before decoding -----------------------------------------------------------------
+
+CHECKED = {
+    "tiff": (tiled(64, 64), lambda data: check_tiff(data, 1 << 20)),
+    "bigtiff": (tiled(64, 64, big=True), lambda data: check_tiff(data, 1 << 20)),
+    "jpeg 2000": (encode(Image.new("L", (16, 16), 7), "JPEG2000"), lambda data: check_jpeg2000(data, 1 << 20)),
+}
+if "avif" in FORMATS:
+    CHECKED["avif"] = FORMATS["avif"], as_still_avif
+
+
+@pytest.mark.parametrize("name", CHECKED)
 @given(st.data())
-def test_damaged_tiffs_raise_no_other_error(data):
-    damaged = bytearray(tiled(64, 64, big=data.draw(st.booleans())))
-    for at, value in data.draw(st.lists(st.tuples(st.integers(4, len(damaged) - 1), st.integers(0, 255)), max_size=4)):
+def test_damaged_structures_raise_no_other_error(name, data):
+    file, check = CHECKED[name]
+    places = st.integers(4, min(len(file), 400) - 1)
+    damaged = bytearray(file)
+    for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)):
         damaged[at] = value
     with contextlib.suppress(DecodeError):
-        check_tiff(bytes(damaged[: data.draw(st.integers(4, len(damaged)))]), 1 << 20)
+        check(bytes(damaged[: data.draw(st.integers(12, len(damaged)))]))
 
 
 # --- JPEG and PNG ----------------------------------------------------------------------------------------------------

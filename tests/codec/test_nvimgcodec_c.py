@@ -12,19 +12,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
-from PIL import Image
 
 from cuaug._runtime.native import data_address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
 from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
-from tests.support.codec.encoded_images import JPEG, PHOTO, RGB, as_pillow, encode
+from tests.support.codec.encoded_images import JPEG, PHOTO, PNG, H, W, as_pillow
 from tests.support.codec.jpeg_crops import jpeg, slice_region
 from tests.support.codec.memory import allocated
 
-H, W = RGB.height, RGB.width
 PACKAGE = _nvimgcodec_c._folder()
-PNG = encode(Image.fromarray(PHOTO), "PNG")
 
 
 def test_the_version_is_that_of_the_python_interface():

@@ -11,23 +11,10 @@ import torch
 from PIL import Image
 
 from cuaug.codec import CpuDecoder, DecoderPaths, NvImageCodecDecoder, read_header
-from cuaug.codec._nvimgcodec import JPEG_BACKENDS
-from tests.support.codec.encoded_images import (
-    FORMATS,
-    JPEG,
-    PHOTO,
-    H,
-    W,
-    app1,
-    as_pillow,
-    encode,
-    jpeg_with,
-    tiff_block,
-)
+from tests.support.codec.encoded_images import JPEG, PHOTO, H, W, app1, as_pillow, encode, jpeg_with, tiff_block
 
 ROTATED = jpeg_with(app1(tiff_block(6)))
 OTHER = encode(Image.fromarray(PHOTO[:20, :30]), "JPEG")
-PNG = FORMATS["png rgb"]
 FREE = 100 << 20
 EMPTY = torch.empty
 
@@ -47,11 +34,7 @@ class FakeDecoder:
     """
 
     def __init__(
-        self,
-        failing: tuple[int, ...] = (),
-        raising: tuple[int, ...] = (),
-        rotates: bool = True,
-        recovers: bool = False,
+        self, failing: tuple[int, ...] = (), raising: tuple[int, ...] = (), rotates: bool = True, recovers: bool = False
     ) -> None:
         self._failing, self._raising, self._rotates, self._recovers = failing, raising, rotates, recovers
         self.calls: list[tuple[int, str]] = []
@@ -73,16 +56,11 @@ class FakeDecoder:
 
 @pytest.fixture
 def make_decoder(monkeypatch):
-    """Makes a `NvImageCodecDecoder` on a fake nvImageCodec decoder, or on one for JPEGs and one for other formats."""
+    """Makes a `NvImageCodecDecoder` on a fake nvImageCodec decoder."""
 
-    def make(fake: FakeDecoder, others: FakeDecoder | None = None) -> NvImageCodecDecoder:
-        def open_decoder(backends: list[str], **options: Any) -> FakeDecoder:
-            if others is None or "CPU_ONLY" not in backends:
-                return fake
-            return others
-
+    def make(fake: FakeDecoder) -> NvImageCodecDecoder:
         codec = SimpleNamespace(
-            Decoder=open_decoder,
+            Decoder=lambda **options: fake,
             BackendKind=SimpleNamespace(**{kind: kind for kind in KINDS}),
             Backend=lambda kind, load_hint: kind,
             as_image=lambda array, cuda_stream: SimpleNamespace(shape=None, rotated=False, array=array),
@@ -115,14 +93,6 @@ def decode_with(decoder: NvImageCodecDecoder, *files: bytes, **options: Any) -> 
     return decoder.decode_batch([read_header(data, **options) for data in files], slots, 7)
 
 
-@pytest.fixture
-def decode(make_decoder):
-    def run(fake: FakeDecoder, *files: bytes, **options: Any) -> list[Any]:
-        return decode_with(make_decoder(fake), *files, **options)
-
-    return run
-
-
 KINDS = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU", "CPU_ONLY")
 
 
@@ -141,14 +111,6 @@ def test_priming_writes_to_idle_memory_of_our_own(make_decoder, monkeypatch):
     assert fake.events == ["allocate", "synchronize", "decode", "synchronize"]
     assert len({image.array.data_ptr() for image in written}) == 4
     assert all(image.array.shape == (1, 320 * 240, 3) for image in written)
-
-
-def test_jpegs_have_no_cpu_backend(make_decoder):
-    assert "CPU_ONLY" not in JPEG_BACKENDS
-    jpegs, others = FakeDecoder(), FakeDecoder()
-    decoder = make_decoder(jpegs, others)
-    assert decode_with(decoder, JPEG, PNG, OTHER) == [None] * 3
-    assert jpegs.calls == [(2, "stored")] and others.calls == [(1, "stored")]
 
 
 def test_a_jpeg_that_fails_is_tried_again_with_more_memory(make_decoder):
@@ -170,23 +132,23 @@ def test_the_cpu_follows_fancy_upsampling(make_decoder):
     assert (want != CpuDecoder().decode(header)).any()
 
 
-def test_a_batch_with_a_rotated_image_is_one_call(decode):
+def test_a_batch_with_a_rotated_image_is_one_call(make_decoder):
     fake = FakeDecoder()
-    assert decode(fake, JPEG, ROTATED, OTHER) == [None] * 3
+    assert decode_with(make_decoder(fake), JPEG, ROTATED, OTHER) == [None] * 3
     assert fake.calls == [(3, "displayed")]
     fake = FakeDecoder()
-    assert decode(fake, JPEG, ROTATED, apply_exif=False) == [None] * 2
+    assert decode_with(make_decoder(fake), JPEG, ROTATED, apply_exif=False) == [None] * 2
     assert fake.calls == [(2, "stored")]
 
 
-def test_an_image_of_the_wrong_size_goes_to_pillow(decode):
-    first, second = decode(FakeDecoder(rotates=False), JPEG, ROTATED)
+def test_an_image_of_the_wrong_size_goes_to_pillow(make_decoder):
+    first, second = decode_with(make_decoder(FakeDecoder(rotates=False)), JPEG, ROTATED)
     assert first is None
     assert second.shape == (W, H, 3)
     np.testing.assert_array_equal(second, as_pillow(ROTATED))
 
 
-def test_a_failing_call_is_repeated_image_by_image(decode):
+def test_a_failing_call_is_repeated_image_by_image(make_decoder):
     fake = FakeDecoder(raising=(3,))
-    assert decode(fake, JPEG, ROTATED, OTHER) == [None] * 3
+    assert decode_with(make_decoder(fake), JPEG, ROTATED, OTHER) == [None] * 3
     assert fake.calls == [(3, "displayed"), (1, "stored"), (1, "displayed"), (1, "stored")]

@@ -10,24 +10,14 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, EncodedJpeg, read_header
 from tests.fuzz.mutations import join, split
-from tests.support.codec.encoded_images import (
-    FORMATS,
-    JPEG,
-    H,
-    W,
-    app1,
-    as_pillow,
-    encode,
-    photo,
-    tiff_block,
-)
+from tests.support.codec.encoded_images import JPEG, H, W, app1, as_pillow, encode, photo, tiff_block
+from tests.support.codec.jpeg_crops import draw_region, slice_region
 
 JPEG_OPTIONS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 
 
 @given(st.data())
-def test_any_size_and_region(data):
-    decoder = _shared()
+def test_any_size_and_region(decoder, data):
     h, w = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 70))
     image = Image.fromarray(photo(h, w, seed=h * 71 + w))
     form, options = data.draw(
@@ -38,22 +28,11 @@ def test_any_size_and_region(data):
         )
     )
     encoded = encode(image, form, **options)
-    y0, x0 = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
-    y1, x1 = data.draw(st.integers(y0 + 1, h)), data.draw(st.integers(x0 + 1, w))
+    region = data.draw(draw_region(h, w))
     header = read_header(encoded)
     expected = as_pillow(encoded)
     np.testing.assert_array_equal(decoder.decode(header), expected)
-    np.testing.assert_array_equal(decoder.decode(header, (y0, x0, y1, x1)), expected[y0:y1, x0:x1])
-
-
-_decoders: list[CpuDecoder] = []
-
-
-def _shared() -> CpuDecoder:
-    """Hypothesis refuses function fixtures, and a decoder costs milliseconds."""
-    if not _decoders:
-        _decoders.append(CpuDecoder())
-    return _decoders[0]
+    np.testing.assert_array_equal(decoder.decode(header, region), slice_region(expected, region))
 
 
 def test_narrow_regions_of_subsampled_jpegs(decoder):
@@ -93,14 +72,3 @@ def test_progressive_files_that_lack_scans(mode, fancy):
 def test_a_region_outside_the_image_is_refused(region, decoder):
     with pytest.raises(ValueError, match="outside 37 x 53"):
         decoder.decode(read_header(JPEG), region)
-
-
-def test_neighbors_do_not_matter(decoder):
-    """A file gives the same pixels after any other file, sound or damaged."""
-    order = np.random.default_rng(0).integers(0, len(FORMATS), 120)
-    names = list(FORMATS)
-    expected = {name: as_pillow(data) for name, data in FORMATS.items()}
-    for i in order:
-        np.testing.assert_array_equal(
-            decoder.decode(read_header(FORMATS[names[i]], lossy=True)), expected[names[i]], names[i]
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 
 import cv2
@@ -12,6 +11,7 @@ from PIL import Image, features
 
 from cuaug.codec import CpuDecoder, decode_mask, read_header, read_multichannel
 from cuaug.errors import DecodeError
+from tests.support.codec import tiffs
 from tests.support.codec.avifs import box
 from tests.support.codec.encoded_images import PHOTO, chunk, encode
 
@@ -42,14 +42,10 @@ def tiff(values: np.ndarray, bits: int, order: str = "<", **tags: int) -> bytes:
     pixels = packed(values, bits)
     if order == "<" and bits in (16, 32):
         pixels = np.frombuffer(pixels, f">u{bits // 8}").astype(f"<u{bits // 8}").tobytes()
-    entries = {256: W, 257: H, 258: bits, 259: 1, 262: 1, 277: 1, 278: H, 279: len(pixels)}
+    entries = {256: W, 257: H, 258: bits, 259: 1, 262: 1, 273: -1, 277: 1, 278: H, 279: len(pixels)}
     entries |= {int(name[1:]): value for name, value in tags.items()}
-    entries = {tag: value for tag, value in entries.items() if value is not None}
-    entries[273] = 8 + 2 + 12 * (len(entries) + 1) + 4
-    body = b"".join(struct.pack(order + "HHII", tag, 4, 1, value) for tag, value in sorted(entries.items()))
-    return (
-        (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(entries)) + body + bytes(4) + pixels
-    )
+    kept = [(tag, 4, value) for tag, value in entries.items() if value is not None]
+    return tiffs.tiff(*kept, pixels=pixels, order=order)
 
 
 def pgm(values: np.ndarray, maxval: int, *, is_text: bool = False) -> bytes:

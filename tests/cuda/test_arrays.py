@@ -21,16 +21,8 @@ ALL = [
 ]
 CHAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1)])
 # Output sizes differ between images, so these transforms take one image at a time.
-SIZE_CHANGING = (
-    T.D4,
-    T.RandomResize,
-    T.RandomRelativeCrop,
-    T.RandomRot90,
-    T.RandomRotation,
-    T.RandomShortestSize,
-    T.RandomZoomOut,
-    T.ScaleJitter,
-)
+SIZE_CHANGING = (T.D4, T.RandomResize, T.RandomRelativeCrop, T.RandomRot90, T.RandomRotation)
+SIZE_CHANGING += (T.RandomShortestSize, T.RandomZoomOut, T.ScaleJitter)
 NOISE_TOLERANCE = 1 / 255  # noise may round to the other side of a boundary
 
 

@@ -15,6 +15,7 @@ from cuaug.devices.cuda import CudaExecutor
 from cuaug.devices.workspace import Workspace
 from cuaug.plan import Layout, Type
 from cuaug.sources import Videos
+from tests.cuda import equal_epochs
 from tests.support.run_plans import plan_for
 from tests.support.video.frames import RandomFrame, convert
 from tests.support.video.videos import Video, write_video
@@ -35,14 +36,7 @@ def test_clips_have_the_bits_of_the_cpu(tmp_path, name, layout):
     source = Videos([write_video(tmp_path, name)], frames=8, stride=3, clips_per_video=6)
     for chain in CHAINS:
         options: dict[str, Any] = {"batch_size": 3, "shuffle": True, "seed": 5, "layout": layout, "threads": 3}
-        loaders = [Loader(source, chain, device=device, **options) for device in ("cuda", "cpu")]
-        for _ in range(3):
-            for got, want in zip(*loaders, strict=True):
-                assert got.images.device.type == "cuda" and got.images.is_contiguous() == want.images.is_contiguous()
-                assert torch.equal(got.images.cpu(), want.images)
-                assert torch.equal(got.clips.numbers, want.clips.numbers)
-        for loader in loaders:
-            loader.close()
+        equal_epochs(source, chain, 3, **options)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from cuaug import DecodeOptions, Loader
 from cuaug.codec import NvImageCodecDecoder, read_header
 from cuaug.errors import DecodeError
-from tests.support.codec.encoded_images import without_segments
+from tests.support.codec.encoded_images import as_pillow, encode, without_segments
 from tests.support.loader.further_pictures import Bytes, photo
 
 pytestmark = pytest.mark.cuda
@@ -23,9 +21,7 @@ MAX_LEVELS, MEAN_LEVELS = 8, 0.75
 
 
 def jpeg(image: np.ndarray, **options) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(image).save(out, "JPEG", **{"quality": 92} | options)
-    return out.getvalue()
+    return encode(Image.fromarray(image), "JPEG", **{"quality": 92} | options)
 
 
 def decoded(*data: bytes, **options) -> list[np.ndarray]:
@@ -53,7 +49,7 @@ def assert_close(got: np.ndarray, want: np.ndarray, name: str) -> None:
 def test_jpegs_decode_as_pillow_does(subsampling, progressive):
     sizes = [(1, 1), (7, 9), (16, 16), (33, 31), (375, 500), (501, 333), (1080, 1920)]
     files = [jpeg(photo(h, w, h), subsampling=subsampling, progressive=progressive) for h, w in sizes]
-    expected = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in files]
+    expected = [as_pillow(data) for data in files]
     errors = [
         difference(got, want, str(size)) for size, want, got in zip(sizes, expected, decoded(*files), strict=True)
     ]
@@ -70,13 +66,10 @@ def test_gray_and_channel_order():
 
 @pytest.mark.parametrize("value", range(1, 9))
 def test_exif_orientation_is_applied(value):
-    image = Image.fromarray(photo(48, 80))
     exif = Image.Exif()
     exif[0x0112] = value
-    out = io.BytesIO()
-    image.save(out, "JPEG", exif=exif, quality=92, subsampling="4:4:4")
-    want = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue()))))
-    assert_close(decoded(out.getvalue())[0], want, f"orientation {value}")
+    data = jpeg(photo(48, 80), exif=exif, subsampling="4:4:4")
+    assert_close(decoded(data)[0], as_pillow(data), f"orientation {value}")
 
 
 def test_other_files_of_the_batch_matter_little():
@@ -202,7 +195,7 @@ def test_damaged_scans_keep_nothing_of_the_previous_image(kind):
         kept = (got == before.numpy()).all(axis=(1, 2)).sum()
         if kept:
             wrong.append(f"{name}: {kept} rows are still of the previous image")
-        want = np.asarray(Image.open(io.BytesIO(whole[i // 2 % 8])))
+        want = as_pillow(whole[i // 2 % 8])
         if i % 2:
             wrong += filter(None, [difference(got, want, name)])
         elif "progressive" not in kind:  # a later scan of a progressive JPEG refines all rows

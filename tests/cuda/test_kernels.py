@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from cuaug.plan import Layout, Type
 from tests.support import run_plans
 from tests.support.run_plans import assert_same, plan_for
-from tests.support.strategies import (
-    Step,
-    chains,
-    images,
-    sizes,
-    write,
-)
+from tests.support.strategies import Step, chains, images, sizes, write
 
 pytestmark = pytest.mark.cuda
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import time
 
@@ -13,7 +12,9 @@ from PIL import Image
 
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
+from tests.cuda import equal_epochs
 from tests.loader.test_errors import bomb
+from tests.support.codec import encoded_images
 from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, write_photos
 
 pytestmark = pytest.mark.cuda
@@ -23,9 +24,7 @@ SLEEP = 300_000_000  # clock cycles, 0.15 s or more
 
 
 def encode(image: np.ndarray, form: str = "PNG", **options) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(image).save(out, form, **options)
-    return out.getvalue()
+    return encoded_images.encode(Image.fromarray(image), form, **options)
 
 
 def photos(count: int, form: str = "PNG", seed: int = 0) -> Bytes:
@@ -41,13 +40,7 @@ def photos(count: int, form: str = "PNG", seed: int = 0) -> Bytes:
 def test_png_files_give_the_same_bits_as_on_the_cpu(layout, dtype):
     chain = CHAIN[:-1] if dtype == torch.uint8 else [*CHAIN[:-1], T.ColorJitter(0.4, 0.4, 0.4, 0.1), CHAIN[-1]]
     options = {"batch_size": 16, "shuffle": True, "seed": 5, "layout": layout, "dtype": dtype, "threads": 4}
-    source = photos(70)
-    with Loader(source, chain, device="cuda", **options) as gpu, Loader(source, chain, device="cpu", **options) as cpu:
-        for _ in range(2):
-            for (got, labels), (want, cpu_labels) in zip(gpu, cpu, strict=True):
-                assert got.device.type == "cuda" and got.dtype == dtype and got.stride() == want.stride()
-                assert labels.tolist() == cpu_labels.tolist() and labels.is_cuda
-                assert torch.equal(got.cpu(), want)
+    equal_epochs(photos(70), chain, 2, **options)
 
 
 def test_nvimagecodec_gives_jpegs_nearly_the_same_pixels_as_on_the_cpu(tmp_path):

@@ -16,6 +16,8 @@ from cuaug.errors import DeviceError
 from cuaug.pipeline.cuda import cuda_pipeline as pipeline
 from cuaug.profiling.recorder import Recorder
 from tests.support.fake_cuda import replace_cuda
+from tests.support.same_batches import assert_same_batches
+from tests.support.video.videos import write_copies
 
 
 @pytest.fixture
@@ -48,6 +50,19 @@ def loader_on(fake, monkeypatch):
 
 
 @pytest.fixture
+def equal_loaders(loader_on):
+    """Makes a loader on each pipeline, compares their epochs, and returns the one on the CUDA pipeline."""
+
+    def compare(files: Any, transforms: Any, *, epochs: int = 1, **options: Any) -> cuaug.Loader:
+        gpu, cpu = (loader_on(on, files, transforms, **options) for on in (True, False))
+        for _ in range(epochs):
+            assert_same_batches(gpu, cpu)
+        return gpu
+
+    return compare
+
+
+@pytest.fixture
 def image_files(tmp_path):
     """Image files of many sizes: PNG, and BMP, which Pillow decodes."""
     rng = np.random.default_rng(0)
@@ -57,3 +72,9 @@ def image_files(tmp_path):
         paths.append(str(tmp_path / f"{i}.{'bmp' if i % 7 == 0 else 'png'}"))
         Image.fromarray(rng.integers(0, 256, (h, w, 3), dtype=np.uint8)).save(paths[-1])
     return paths
+
+
+@pytest.fixture(scope="session")
+def paths(tmp_path_factory) -> list[str]:
+    """Five equal videos."""
+    return write_copies(tmp_path_factory.mktemp("videos"), "h264 mp4", 5)

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.batch import each_tensor
 from cuaug.errors import DecodeError
 from cuaug.pipeline.cuda.arena import Arena
 from cuaug.pipeline.cuda.staged_clips import StagedClips
@@ -20,8 +18,8 @@ from cuaug.sources import Videos
 from tests.dry_run.test_staging import MISTAKES as PINNED_MISTAKES
 from tests.dry_run.test_staging import assert_gives_memory_back, assert_waits_for_memory
 from tests.support.fake_cuda import FakeDecoder
-from tests.support.run_plans import assert_same
-from tests.support.video.videos import write_copies, write_video
+from tests.support.same_batches import assert_same_batches
+from tests.support.video.videos import write_video
 
 CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
 VIEW = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
@@ -37,51 +35,28 @@ CHAINS = {
 MIXED = ("h264 mp4 rotated", "h264 mp4 10 bits", "h264 mp4 gray", "h264 mp4 422", "h264 mp4 444", "mjpeg avi")
 
 
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory) -> list[str]:
-    return write_copies(tmp_path_factory.mktemp("videos"), "h264 mp4", 5)
-
-
 def videos(paths: list[str], **how: Any) -> Videos:
     return Videos(list(zip(paths, range(len(paths)), strict=True)), **({"frames": 4, "stride": 3} | how))
 
 
-def compare(got: cuaug.Batch, want: cuaug.Batch) -> None:
-    for one, other in zip(each_tensor(got.images), each_tensor(want.images), strict=True):
-        assert one.is_contiguous() == other.is_contiguous()
-        assert_same(one, other)
-    assert got.labels.tolist() == want.labels.tolist() and got.valid.tolist() == want.valid.tolist()
-    assert got.digest == want.digest and torch.equal(got.clips.numbers, want.clips.numbers)
-    assert torch.equal(got.clips.timestamps, want.clips.timestamps)
-
-
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("layout", ["NTCHW", "NCTHW"])
-def test_clips_equal_those_of_the_cpu(loader_on, paths, fake, chain, layout):
+def test_clips_equal_those_of_the_cpu(equal_loaders, paths, fake, chain, layout):
     options = {"batch_size": 3, "shuffle": True, "layout": layout, "seed": 4}
-    gpu, cpu = (loader_on(on, videos(paths, clips_per_video=2), CHAINS[chain], **options) for on in (True, False))
-    for _ in range(2):
-        batches = list(gpu)
-        for got, want in zip(batches, cpu, strict=True):
-            compare(got, want)
-    stats = gpu.stats()
-    decoded = 28 if chain == "mixed" else 20  # each of the 8 batches has a partner
-    assert stats.decoded_by == cpu.stats().decoded_by == {"video": decoded}
+    stats = equal_loaders(videos(paths, clips_per_video=2), CHAINS[chain], epochs=2, **options).stats()
+    assert stats.decoded_by == {"video": 28 if chain == "mixed" else 20}  # each of the 8 batches has a partner
     assert stats.seconds["decode"] > 0 and "decode" in str(stats).split("\nthe producer thread")[0]
     assert len(fake.conversion.launches) == 8 and not FakeDecoder.created, "no decoder of images is opened"
 
 
-def test_frames_of_many_formats(loader_on, tmp_path):
+def test_frames_of_many_formats(equal_loaders, tmp_path):
     """In one batch: turned, with 10 bits, gray, and with each subsampling."""
     files = [write_video(tmp_path, name) for name in MIXED]
-    gpu, cpu = (loader_on(on, videos(files), [T.RandomResizedCrop(24)], batch_size=6) for on in (True, False))
-    for _ in range(3):
-        for got, want in zip(gpu, cpu, strict=True):
-            compare(got, want)
+    equal_loaders(videos(files), [T.RandomResizedCrop(24)], epochs=3, batch_size=6)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
-def test_damaged_videos(loader_on, paths, tmp_path, on_error):
+def test_damaged_videos(loader_on, equal_loaders, paths, tmp_path, on_error):
     """One is no video, one is cut off inside a clip: decoding it fails on a worker thread."""
     none, cut, whole = tmp_path / "none.mp4", tmp_path / "cut.mkv", Path(write_video(tmp_path, "h264 mkv"))
     none.write_bytes(b"this is no video" * 100)
@@ -95,19 +70,15 @@ def test_damaged_videos(loader_on, paths, tmp_path, on_error):
         with pytest.raises(DecodeError, match=r"none\.mp4"):
             list(loader_on(True, source, CHAIN, **how))
         return
-    gpu, cpu = (loader_on(on, source, CHAIN, error_callback=told.append, **how) for on in (True, False))
-    for got, want in zip(gpu, cpu, strict=True):
-        compare(got, want)
+    equal_loaders(source, CHAIN, error_callback=told.append, **how)
     assert [Path(error.path).name for error in told] == ["none.mp4", "cut.mkv"] * 2
 
 
 @pytest.mark.parametrize("chain", ["crop", "two passes"])
 @pytest.mark.parametrize("budget", [1, 60_000])
-def test_chunks_of_a_small_workspace(loader_on, paths, fake, monkeypatch, chain, budget):
+def test_chunks_of_a_small_workspace(equal_loaders, paths, fake, monkeypatch, chain, budget):
     monkeypatch.setenv("CUAUG_WORKSPACE_BYTES", str(budget))
-    gpu, cpu = (loader_on(on, videos(paths), CHAINS[chain], batch_size=5) for on in (True, False))
-    for got, want in zip(gpu, cpu, strict=True):
-        compare(got, want)
+    equal_loaders(videos(paths), CHAINS[chain], batch_size=5)
     frames = [grid[0] for grid in fake.conversion.launches]
     assert sum(frames) == 20 and (set(frames) == {1} if budget == 1 else 1 < max(frames) < 20)
 
@@ -123,8 +94,7 @@ def test_clips_of_the_decoded_cache(loader_on, paths, short_side, room):
         loader_on(on, source, chain, batch_size=3, cache=cache) for on, cache in zip((True, False), caches, strict=True)
     )
     for _ in range(3):
-        for got, want in zip(gpu, cpu, strict=True):
-            compare(got, want)
+        assert_same_batches(gpu, cpu)
     assert gpu.stats().decoded_by == cpu.stats().decoded_by == {"video": 15 - 2 * room, "cache": 2 * room}
 
 

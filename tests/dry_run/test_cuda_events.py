@@ -8,7 +8,7 @@ import math
 from cuaug.profiling.timeline import chrome_trace
 from tests.dry_run import CHAIN
 from tests.loader.test_profile import check_trace
-from tests.support.fake_cuda import FakeEvent
+from tests.support.fake_streams import FakeEvent
 
 
 def test_a_profile_has_the_gpus_lane(loader_on, image_files, fake, tmp_path):

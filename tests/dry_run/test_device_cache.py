@@ -15,9 +15,9 @@ from cuaug.errors import LoaderError
 from cuaug.pipeline.cuda.batch_decoding import BatchDecoding
 from tests.dry_run import CHAIN
 from tests.support.codec.jpeg_crops import MCU, jpeg
-from tests.support.fake_cuda import FakeStream
+from tests.support.fake_streams import FakeStream
 from tests.support.loader.further_pictures import Bytes
-from tests.support.run_plans import assert_same
+from tests.support.same_batches import assert_same_batches
 
 VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
 
@@ -68,9 +68,7 @@ def test_later_epochs_read_nothing(cached, loader_on, chain, limit_bytes, index_
     cpu = loader_on(False, Bytes(*jpegs()), chain, **options)
     for epoch in range(3):
         kept, reads = cache.stats.samples, source.reads
-        for got, want in zip(gpu, cpu, strict=True):
-            assert got.labels.tolist() == want.labels.tolist()
-            assert_same(got.images, want.images)
+        assert_same_batches(gpu, cpu)
         assert 0 < cache.stats.bytes <= limit_bytes
         assert source.reads - reads == 24 - (kept if epoch else 0)
         assert cache.stats.samples == 24 or limit_bytes < 10**6
@@ -109,8 +107,7 @@ def test_damaged_files_are_not_kept(cached, loader_on):
     chain, options = T.CenterCrop(16), {"batch_size": 3, "on_error": "skip"}
     gpu, cpu = cached(source, chain, cache, **options), loader_on(False, Bytes(*files), chain, **options)
     for _ in range(2):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert_same(got.images, want.images)
+        assert_same_batches(gpu, cpu)
     assert cache.stats.samples == 5 and cache.get(2) is None and source.reads == 7
 
 

@@ -31,23 +31,19 @@ PASSES = [
     "import copy, pickle; assert copy.deepcopy(gpu).is_cuda and pickle.loads(pickle.dumps(gpu)).is_cuda",
     "assert gpu.to('meta').is_meta and cpu.cuda(0).is_cuda and cpu.to('cuda', torch.uint8).is_cuda",
 ]
+MIXED_DEVICES = [
+    *("gpu + cpu", "cpu - gpu", "cpu.add_(gpu)", "torch.where(cpu > 0, gpu, gpu)", "torch.equal(gpu, cpu)"),
+    *("torch.equal(gpu[0], cpu[0])", "torch.stack([gpu, cpu])", "torch.cat((gpu, cpu))"),
+    "gpu[gpu.long()] = cpu",
+]
+CUDA_INDICES = ["cpu[gpu.long()]", "cpu[gpu > 0]", "cpu[gpu.long()] = 1"]
 FAILS = {
+    **dict.fromkeys(MIXED_DEVICES, "on the same device"),
+    **dict.fromkeys(CUDA_INDICES, "indices should be"),
     "gpu.numpy()": "can't convert cuda:0",
     "np.asarray(gpu)": "can't convert cuda:0",
     "np.testing.assert_array_equal(gpu, cpu)": "can't convert cuda:0",
-    "gpu + cpu": "on the same device",
-    "cpu - gpu": "on the same device",
-    "cpu.add_(gpu)": "on the same device",
-    "torch.where(cpu > 0, gpu, gpu)": "on the same device",
-    "torch.equal(gpu, cpu)": "on the same device",
-    "torch.equal(gpu[0], cpu[0])": "on the same device",
-    "torch.stack([gpu, cpu])": "on the same device",
-    "torch.cat((gpu, cpu))": "on the same device",
     "torch.testing.assert_close(gpu, cpu)": "",
-    "cpu[gpu.long()]": "indices should be",
-    "cpu[gpu > 0]": "indices should be",
-    "cpu[gpu.long()] = 1": "indices should be",
-    "gpu[gpu.long()] = cpu": "on the same device",
     "gpu.pin_memory()": "cannot pin",
     "cpu.to('cuda:1')": "invalid device ordinal",
     "torch.zeros(4, device='cuda:1')": "invalid device ordinal",

@@ -19,7 +19,6 @@ from cuaug.pipeline.cuda import producer
 from tests.dry_run import CHAIN
 from tests.support.codec.encoded_images import without_segments
 from tests.support.loader.further_pictures import photo
-from tests.support.run_plans import assert_same
 
 _CPU_ONLY = -99999  # nvImageCodec's NVIMGCODEC_DEVICE_CPU_ONLY
 
@@ -101,21 +100,16 @@ def warnings_of(caplog: Any) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_without_failures_nothing_is_warned_of(codec, loader_on, files, caplog):
-    gpu, cpu = (loader_on(device, files, CHAIN, **OPTIONS) for device in (True, False))
-    for got, want in zip(gpu, cpu, strict=True):
-        assert_same(got.images, want.images)
+def test_without_failures_nothing_is_warned_of(codec, equal_loaders, files, caplog):
+    gpu = equal_loaders(files, CHAIN, **OPTIONS)
     assert not warnings_of(caplog) and set(gpu.stats().decoded_by) == {"gpu", "cpu", "pillow"}
 
 
 @pytest.mark.parametrize("failing", [1, 100])
-def test_failing_jpegs_are_decoded_on_the_cpu(codec, loader_on, files, caplog, monkeypatch, failing):
+def test_failing_jpegs_are_decoded_on_the_cpu(codec, equal_loaders, files, caplog, monkeypatch, failing):
     """With the same pixels as on the CPU. Each kind of failure is warned of once, with a name and the cause."""
     monkeypatch.setattr(codec, "failing", failing)
-    gpu, cpu = (loader_on(device, files, CHAIN, **OPTIONS) for device in (True, False))
-    for _ in range(2):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert_same(got.images, want.images)
+    gpu = equal_loaders(files, CHAIN, epochs=2, **OPTIONS)
     counts = gpu.stats().decoded_by
     fallbacks = 6 if failing == 1 else 36  # of three batches with six JPEGs each, twice
     assert Counter(counts) == Counter(cpu_fallback=fallbacks, gpu=36 - fallbacks, cpu=6, pillow=6)

@@ -13,7 +13,7 @@ from tests.dry_run import CHAIN
 from tests.support.codec.jpeg_crops import MCU, jpeg
 from tests.support.fake_cuda import FakeDecoder
 from tests.support.loader.further_pictures import Bytes, noisy_jpeg
-from tests.support.run_plans import assert_same
+from tests.support.same_batches import assert_same_batches
 
 FIVE = [T.CenterCrop(50), T.FiveCrop(24), T.Normalize(0.5, 0.2)]
 VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
@@ -32,7 +32,7 @@ def test_a_gpu_has_an_index_by_default(loader_on):
 
 @CHAINS
 @pytest.mark.parametrize("interval", [0, 2])
-def test_our_kernels_give_the_same_batches(loader_on, fake, interval, chain):
+def test_our_kernels_give_the_same_batches(equal_loaders, fake, interval, chain):
     """By restart markers, or by an index; one launch of each kernel a batch."""
     kinds = [kind for kind in [*MCU] * 2 for _ in range(2)]
     files = [
@@ -40,11 +40,7 @@ def test_our_kernels_give_the_same_batches(loader_on, fake, interval, chain):
         for i, kind in enumerate(kinds)
     ]
     options = {"batch_size": 5, "shuffle": True, "seed": 2}
-    gpu, cpu = (loader_on(device, Bytes(*files), chain, **options) for device in (True, False))
-    for _ in range(2):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert got.labels.tolist() == want.labels.tolist()
-            assert_same(got.images, want.images)
+    gpu = equal_loaders(Bytes(*files), chain, epochs=2, **options)
     batches = 2 * -(-len(files) // 5)
     assert set(gpu.stats().decoded_by) == {"kernels"} and gpu.stats().parts > 0
     kernels = dict.fromkeys(("build_lookups", "decode_jpeg", "color_jpeg"), batches)
@@ -71,9 +67,7 @@ def test_what_the_kernels_find_damaged_is_decoded_on_the_cpu(loader_on, caplog, 
 
     gpu, cpu = load(True), load(False)
     for _ in range(2):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert got.labels.tolist() == want.labels.tolist()
-            assert_same(got.images, want.images)
+        assert_same_batches(gpu, cpu)
     times = 2 if short_side is None else 1
     assert gpu.stats().decoded_by["cpu_fallback"] == 2 * times and gpu.stats().decoded_by["kernels"] == 4 * times
     assert sum("the GPU did not decode this JPEG, and the CPU did" in text for text in caplog.messages) == 1

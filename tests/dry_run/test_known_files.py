@@ -74,15 +74,11 @@ def source_of(kind: str, folder: Path) -> Any:
 
 @pytest.mark.parametrize("kind", ["files", "tars"])
 @pytest.mark.parametrize("chain", [CHAIN, []], ids=["crops", "whole images"])
-def test_later_epochs_read_what_they_need(loader_on, known, folder, kind, chain):
+def test_later_epochs_read_what_they_need(equal_loaders, known, folder, kind, chain):
     """In three epochs, of which at least the last knows all files. The pixels are the CPU's."""
     numbers, _ = known
     options = {"batch_size": 4 if chain else 1, "shuffle": True, "seed": 3}
-    gpu, cpu = (loader_on(gpu, source_of(kind, folder), chain, **options) for gpu in (True, False))
-    for _ in range(3):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert got.labels.tolist() == want.labels.tolist()
-            assert_same(got.images, want.images)
+    gpu = equal_loaders(source_of(kind, folder), chain, epochs=3, **options)
     per_epoch = [numbers[i : i + len(gpu)] for i in range(0, len(numbers), len(gpu))]
     assert sum(per_epoch[0]) == 0 and sum(per_epoch[-1]) == COUNT
     assert gpu.stats().decoded_by == {"kernels": 3 * COUNT}
@@ -111,25 +107,31 @@ def test_a_file_that_was_replaced_between_epochs_is_read_anew(loader_on, known, 
     assert known[0][2:4] == [1, 0]
 
 
+def last_epoch(loader: Any, known: Any, change: Any) -> tuple[Any, list[DecodeError]]:
+    """The batch of an epoch in which all files are known, and change before they are staged; and its errors."""
+    numbers, meanwhile = known
+    for _ in range(3):
+        list(loader)
+    assert numbers[-1] == len(loader.source)
+    meanwhile.append(change)
+    errors = list[DecodeError]()
+    loader.error_callback = errors.append
+    (batch,) = loader
+    return batch, errors
+
+
 @pytest.mark.parametrize(("name", "others"), [("shrunken", 2), ("gone", 2), ("overwritten", 2), ("overwritten", 0)])
 def test_a_file_that_changes_before_it_is_staged_is_an_error_or_read(loader_on, known, folder, name, others):
     """Nothing of it is shown as if it were the file that was planned; the rest of the batch is."""
-    numbers, meanwhile = known
     path = folder / f"{name}{others}.jpg"
     paths = [str(path), str(folder / "1.jpg"), str(folder / "2.jpg")][: others + 1]
     gpu = loader_on(True, paths, [T.CenterCrop(100)], batch_size=3, on_error="skip")
-    for _ in range(3):
-        list(gpu)
-    assert numbers[-1] == others + 1
     change = {
         "shrunken": lambda: path.write_bytes(content(0)[:-1]),
         "gone": path.unlink,
         "overwritten": lambda: path.write_bytes(content(0)),
     }
-    meanwhile.append(change[name])
-    errors = list[DecodeError]()
-    gpu.error_callback = errors.append
-    (batch,) = gpu
+    batch, errors = last_epoch(gpu, known, change[name])
     assert batch.labels is not None and len(batch.images) == others + (name == "overwritten")
     reasons = {"shrunken": "the file has changed", "gone": "No such file"}
     assert [error.path for error in errors] == ([] if name == "overwritten" else [str(path)])
@@ -139,49 +141,31 @@ def test_a_file_that_changes_before_it_is_staged_is_an_error_or_read(loader_on, 
 @pytest.mark.parametrize("name", ["turned", "resized"])
 def test_a_file_that_gets_another_header_is_an_error(loader_on, known, folder, name):
     """The batch is planned for the old header's size and orientation."""
-    numbers, meanwhile = known
     path = folder / f"{name}.jpg"
     loader = loader_on(True, [str(path)], [T.CenterCrop(100)], on_error="skip")
-    for _ in range(3):
-        list(loader)
-    assert numbers[-1] == 1
     new = jpeg(160, 260, 0x111111, 90, orientation=3) if name == "turned" else jpeg(260, 160, 0x111111, 80)
-    meanwhile.append(lambda: path.write_bytes(new.ljust(len(content(0)), b"\0")))
-    errors = list[DecodeError]()
-    loader.error_callback = errors.append
-    (batch,) = loader
+    batch, errors = last_epoch(loader, known, lambda: path.write_bytes(new.ljust(len(content(0)), b"\0")))
     assert not len(batch.images)
     assert [(error.path, "the file has changed" in str(error)) for error in errors] == [(str(path), True)]
 
 
 def test_a_shard_that_is_overwritten_before_its_sample_is_staged_is_an_error(loader_on, known, folder):
     """Another sample may lie at the same bytes."""
-    numbers, meanwhile = known
     path = folder / "overwritten.tar"
     shards = TarShards([str(path), str(folder / "0.tar")])
     gpu = loader_on(True, shards, [T.CenterCrop(100)], batch_size=8, on_error="skip")
-    for _ in range(3):
-        list(gpu)
-    assert numbers[-1] == 8
-    meanwhile.append(lambda: path.write_bytes(path.read_bytes()))
-    errors = list[DecodeError]()
-    gpu.error_callback = errors.append
-    (batch,) = gpu
+    batch, errors = last_epoch(gpu, known, lambda: path.write_bytes(path.read_bytes()))
     assert batch.labels is not None and batch.labels.tolist() == list(range(6))
     assert len(errors) == 2 and all("the file has changed" in str(error) for error in errors)
 
 
 def test_too_many_open_files_are_no_damage(loader_on, known, folder):
     """on_error does not apply: the sample is sound."""
-    numbers, meanwhile = known
     gpu = loader_on(True, [str(folder / "3.jpg")], [T.CenterCrop(100)], on_error="skip")
-    for _ in range(3):
-        list(gpu)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    meanwhile.append(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1])))
     try:
         with pytest.raises(LoaderError, match="not damaged"):
-            list(gpu)
+            last_epoch(gpu, known, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1])))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert numbers[-1] == 1
+    assert known[0][-1] == 1

@@ -1,4 +1,4 @@
-"""Memory that the CUDA pipeline allocates, and when it reuses it."""
+"""Memory and streams that the CUDA pipeline allocates, and when it reuses them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from PIL import Image
 
 from cuaug import transforms as T
 from cuaug.cache.decoded import DeviceStore
-from cuaug.devices import cuda
+from cuaug.devices import cuda, workspace
 from cuaug.pipeline.cuda import arena as arenas
 from cuaug.pipeline.cuda import producer as cuda_producer
 from tests.dry_run import CHAIN
-from tests.support.fake_cuda import FakeDecoder, FakeStream
+from tests.support.fake_cuda import FakeDecoder
+from tests.support.fake_streams import FakeStream
 from tests.support.loader.further_pictures import Bytes, noisy_jpeg
 
 
@@ -136,3 +137,22 @@ def test_close_synchronizes_the_stream_before_freeing_it(loader_on, image_files,
     for loader in (*loaders, *loaders):
         loader.close()
     assert synchronized == streams and {stream() for stream in streams} == {None}
+
+
+def test_released_streams_are_used_again(monkeypatch):
+    made = []
+    monkeypatch.setattr(workspace, "_unused", {})
+    monkeypatch.setattr(workspace, "_create", lambda device_id: made.append(device_id) or 100 * device_id + len(made))
+
+    class Stream:
+        def __init__(self, handle, device):
+            self.cuda_stream, self.device = handle, device
+
+    monkeypatch.setattr(torch.cuda, "ExternalStream", Stream)
+    devices = [torch.device("cuda", index) for index in (0, 1)]
+    first, second, other = workspace.acquire(devices[0]), workspace.acquire(devices[0]), workspace.acquire(devices[1])
+    assert [stream.cuda_stream for stream in (first, second, other)] == [1, 2, 103]
+    assert not weakref.getweakrefcount(second), "torch does not clear weak references to its streams"
+    del first, other
+    third, fourth = workspace.acquire(devices[0]), workspace.acquire(devices[0])
+    assert [third.cuda_stream, fourth.cuda_stream, workspace.acquire(devices[1]).cuda_stream] == [1, 4, 103]

@@ -25,9 +25,10 @@ from tests.dry_run import CHAIN
 from tests.dry_run.test_memory import PixelSource
 from tests.support.codec.encoded_images import encode, photo
 from tests.support.codec.jpeg_crops import jpeg
-from tests.support.fake_cuda import FakeDecoder, FakeEvent
+from tests.support.fake_cuda import FakeDecoder
+from tests.support.fake_streams import FakeEvent
 from tests.support.loader.further_pictures import Bytes
-from tests.support.run_plans import assert_same
+from tests.support.same_batches import assert_same_batches
 
 COUNT = 24
 VIEWS = [T.CenterCrop(40), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
@@ -71,7 +72,7 @@ def record_decoding(monkeypatch, record: Any) -> None:
 
 @pytest.mark.parametrize("source", ["files", "bytes"])
 @pytest.mark.parametrize("cache", [None, "decoded"])
-def test_code_streams_view_pinned_memory(loader_on, pinned, tmp_path, monkeypatch, source, cache):
+def test_code_streams_view_pinned_memory(equal_loaders, pinned, tmp_path, monkeypatch, source, cache):
     """From any source."""
     opened: list[int] = []
     open_streams = image.open_streams
@@ -96,10 +97,7 @@ def test_code_streams_view_pinned_memory(loader_on, pinned, tmp_path, monkeypatc
         with open(name, "wb") as file:
             file.write(data)
     given = names if source == "files" else Bytes(*files())
-    gpu, cpu = (loader_on(on, given, CHAIN, batch_size=5, cache=cache, decode=INDEX) for on in (True, False))
-    for _ in range(3):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert_same(got.images, want.images)
+    equal_loaders(given, CHAIN, epochs=3, batch_size=5, cache=cache, decode=INDEX)
     jpegs = COUNT - 3
     assert len(sizes) == (jpegs if cache == "decoded" else 3 * jpegs) and set(sizes) <= set(map(len, files()))
 
@@ -245,8 +243,7 @@ def test_only_regions_of_decoded_images_are_uploaded(loader_on, image_files, tmp
     gpu, cpu = (loader_on(on, source, chain, batch_size=8, cache=caches()) for on in (True, False))
     monkeypatch.setattr(Arena, "upload_pixels", uploading)
     for epoch in range(3):
-        for got, want in zip(gpu, cpu, strict=True):
-            assert_same(got.images, want.images)
+        assert_same_batches(gpu, cpu)
         if epoch == 0:
             uploaded.clear()
             monkeypatch.setattr(Planned, "regions", lambda self: read.append(plan(self)) or read[-1])

@@ -12,10 +12,8 @@ import tempfile
 from pathlib import Path
 
 from cuaug import DecodedCache, LoaderError
-from tests.fuzz.fuzz_index import mutate
+from tests.fuzz.fuzz_files import damaged
 from tests.support.cache.cached_images import is_same, make_image
-
-__all__ = ["edit", "mutate", "run_one"]
 
 COUNT = 8
 HELD = 5
@@ -74,7 +72,7 @@ def run_one(rng: random.Random, folder: Path) -> None:
     """
     files = whole()
     name = rng.choice(sorted(files))
-    mutant = edit(rng, name, files[name]) if rng.random() < 0.5 else mutate(rng, files[name])
+    mutant = edit(rng, name, files[name]) if rng.random() < 0.5 else damaged(rng, files[name])
     case_folder = Path(tempfile.mkdtemp(dir=folder))
     try:
         for file_name, data in files.items():

@@ -26,8 +26,6 @@ from cuaug.sources import Hdf5, Lmdb, TFRecord
 from tests.fuzz.fuzz_files import damaged, open_and_read
 from tests.support.sources.writers import block, example, feature, frame, masked_crc, varint
 
-__all__ = ["run_hdf5", "run_lmdb", "run_tfrecord"]
-
 _LMDB_MUTANTS = 20
 _LMDB_SECONDS = 100  # to end a hang
 _PAGE = 4096

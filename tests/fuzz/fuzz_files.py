@@ -21,69 +21,26 @@ import numpy as np
 
 from cuaug.batch import collate
 from cuaug.errors import CuaugError
-from cuaug.sources import (
-    Coco,
-    Csv,
-    Files,
-    ListFile,
-    LitData,
-    Mds,
-    Parquet,
-    PascalVoc,
-    TarShards,
-    TFRecord,
-    Yolo,
-)
+from cuaug.sources import Coco, Csv, Files, ListFile, LitData, Mds, Parquet, PascalVoc, TarShards, TFRecord, Yolo
 from cuaug.sources.file_bytes import read_bytes
 from tests.support.loader.further_pictures import png
 from tests.tools.corpus import CORPUS
 
-__all__ = [
-    "changed_json",
-    "damaged",
-    "open_and_read",
-    "read_all",
-    "run_coco",
-    "run_corpus",
-    "run_list",
-    "run_table",
-    "run_tar",
-    "run_voc",
-    "run_yolo",
-]
-
 # Numbers and texts that break parsers.
-_NUMBERS = [
-    0,
-    -1,
-    1,
-    255,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**32,
-    2**53,
-    2**63 - 1,
-    2**63,
-    10**19,
-    10**400,
-    1e308,
-    -1e9,
-    0.5,
-]
-_NUMBERS += [float("nan"), float("inf"), -float("inf")]
+_NUMBERS = [0, -1, 1, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**63 - 1, 2**63, 10**19, 10**400]
+_NUMBERS += [1e308, -1e9, 0.5, float("nan"), float("inf"), -float("inf")]
 _TEXTS = ["", "\0", "..", "../a", "/etc/passwd", "a" * 5000, "http://h/a", "reference://a::b", "\udce4", "é", "9" * 19]
 _TEXTS += ["9" * 5000, "nan", "1e999", "-0", "0x10", "1_000", '"', "\n", "\r\n", ",", "a://b", "\ufeff", "None"]
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
-    """Flips bits, sets bytes, and deletes, repeats or replaces runs of bytes."""
+    """Flips bits, sets bytes, and deletes, repeats, replaces or appends runs of bytes."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3, 8))):
         if not changed:
             break
         at, size = rng.randrange(len(changed)), rng.choice((1, 2, 4, 8, 64, 512, 700))
-        kind = rng.randrange(7)
+        kind = rng.randrange(8)
         if kind == 0:
             changed[at] ^= 1 << rng.randrange(8)
         elif kind == 1:
@@ -96,6 +53,8 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
             changed[at : at + size] = rng.randbytes(size)
         elif kind == 5:
             changed[at : at + size] = bytes(min(size, len(changed) - at))
+        elif kind == 6:
+            changed += rng.randbytes(size)
         else:
             del changed[at:]
     return bytes(changed)
@@ -162,17 +121,8 @@ def _with_checksums(rng: random.Random, data: bytes) -> bytes:
     headers = [at for at in range(0, len(found) - 511, 512) if found[at + 257 : at + 262] == b"ustar"]
     for at in rng.sample(headers, min(len(headers), rng.randint(0, 2))):
         start, size = rng.choice(((0, 100), (100, 8), (124, 12), (136, 12), (156, 1), (157, 100), (257, 8), (345, 155)))
-        kinds = [
-            rng.randbytes(size),
-            b"7" * size,
-            b"\x80" + bytes(size - 1),
-            b"\xff" * size,
-            b"x",
-            b"S",
-            b"L",
-            b"1",
-            b"",
-        ]
+        kinds = [rng.randbytes(size), b"7" * size, b"\x80" + bytes(size - 1), b"\xff" * size]
+        kinds += [b"x", b"S", b"L", b"1", b""]
         found[at + start : at + start + size] = rng.choice(kinds)[:size].ljust(size, b"\0")
         found[at + 148 : at + 156] = b" " * 8
         found[at + 148 : at + 156] = b"%06o\0 " % sum(found[at : at + 512])

@@ -11,7 +11,7 @@ Promises for every damaged image:
 - a sound image decoded next is unharmed.
 Every tenth image also goes through a `Loader`, between sound images; its errors must name path and index.
 
-The fuzzer writes each case's number to --mark before it starts, so the caller knows which case crashed. A hang ends the
+The fuzzer writes each case to --mark before it starts, so the caller knows which one crashed. A hang ends the
 process after --deadline seconds, with the tracebacks of all threads.
 """
 
@@ -40,8 +40,6 @@ from tests.fuzz.mutations import mutate
 from tests.support.codec.memory import fill_fresh_memory, peak_bytes
 from tests.support.codec.originals import ORIGINALS, PICTURES
 from tests.tools.corpus import CORPUS, stored_images
-
-__all__ = ["FOUND", "Case", "Fuzzer", "make_case"]
 
 # The seeds are files of the corpus, so that a case is the same whatever Pillow's version is.
 SEEDS, PICTURE_SEEDS = stored_images(ORIGINALS), stored_images(PICTURES)
@@ -239,7 +237,7 @@ def main() -> None:
     parser.add_argument("--pictures", action="store_true", help="damage PICTURES, decoded in other modes than RGB")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--mark", default=os.devnull, help="a file for the number of the current case")
+    parser.add_argument("--mark", default=os.devnull, help="a file for the arguments that repeat the current case")
     parser.add_argument("--keep", help="a file for the last damaged image")
     parser.add_argument("--deadline", type=float, default=600.0)
     arguments = parser.parse_args()
@@ -255,7 +253,7 @@ def main() -> None:
         if number == arguments.first + WARM_UP:
             baseline = peak_bytes()
         case = make_case(arguments.seed, number, PICTURE_SEEDS if arguments.pictures else SEEDS)
-        os.pwrite(mark, b"%20d" % number, 0)
+        os.pwrite(mark, f"--seed {arguments.seed} --first {number} --count 1".ljust(60).encode(), 0)
         if arguments.keep:
             Path(arguments.keep).write_bytes(case.data)
         if number % ARM_EVERY == 0 or number == arguments.first:

@@ -18,6 +18,7 @@ from typing import Any
 from cuaug import DecodeError, LoaderError
 from cuaug.sources import TarShards, TFRecord
 from cuaug.sources.shards.shard_index import SUFFIX
+from tests.fuzz.fuzz_files import damaged
 
 COUNT = 4
 SOURCES: dict[str, Callable[[Path], Any]] = {"a.tar": TarShards, "a.tfrecord": TFRecord}
@@ -50,28 +51,6 @@ def whole(name: str) -> tuple[bytes, bytes]:
         write_shard(path)
         SOURCES[name](path)
         return path.read_bytes(), Path(f"{path}{SUFFIX}").read_bytes()
-
-
-def mutate(rng: random.Random, data: bytes) -> bytes:
-    """One to three edits: flip a bit; delete, double or overwrite a piece; truncate; append."""
-    changed = bytearray(data)
-    for _ in range(rng.randint(1, 3)):
-        begin = rng.randint(0, len(changed))
-        end = min(len(changed), begin + rng.randint(1, 64))
-        kind = rng.randrange(6)
-        if kind == 0 and begin < len(changed):
-            changed[begin] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            del changed[begin:end]
-        elif kind == 2:
-            changed[begin:begin] = changed[begin:end]
-        elif kind == 3:
-            changed[begin:end] = rng.randbytes(end - begin)
-        elif kind == 4:
-            del changed[begin:]
-        else:
-            changed += rng.randbytes(rng.randint(1, 64))
-    return bytes(changed)
 
 
 def edit(rng: random.Random, data: bytes) -> bytes:
@@ -109,7 +88,7 @@ def run_one(rng: random.Random, folder: Path) -> None:
     name = rng.choice(sorted(SOURCES))
     shard, index = whole(name)
     is_edit = rng.random() < 0.5
-    mutant = (edit if is_edit else mutate)(rng, index)
+    mutant = (edit if is_edit else damaged)(rng, index)
     case_folder = Path(tempfile.mkdtemp(dir=folder))
     try:
         path = case_folder / name

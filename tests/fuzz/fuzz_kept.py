@@ -1,4 +1,5 @@
-"""Damaged files that cuaug itself keeps: indexes of remote shards, cached blocks, indexes of videos.
+"""Damaged files that cuaug itself keeps: indexes of remote shards, cached blocks, indexes of videos;
+and states of loaders.
 
 Random damage must change no byte and no pixel: the file is made again. Indexes with valid checksums and other contents,
 as only their owner could write them, may raise cuaug's errors alone.
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cuaug import Loader
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.errors import CuaugError
 from cuaug.remote import RemoteObject, RemoteOptions
@@ -23,11 +25,10 @@ from cuaug.remote.block_cache import BlockCache, CachedReader
 from cuaug.sources import video_index_file
 from cuaug.sources.shards.shard_index import SUFFIX
 from tests.fuzz import fuzz_index
+from tests.fuzz.fuzz_files import changed_json, damaged
+from tests.support.loader.further_pictures import png
 from tests.support.sources import writers
 from tests.support.video.videos import VIDEOS, Video, make_video
-
-__all__ = ["run_blocks", "run_remote_index", "run_video_index"]
-
 
 # --- indexes of remote shards ----------------------------------------------------------------------------------------
 
@@ -46,9 +47,9 @@ def run_remote_index(rng: random.Random, folder: Path) -> None:
 
     os.environ["CUAUG_CACHE_DIR"] = str(folder / "cache")
     is_edit = rng.random() < 0.5
-    change = fuzz_index.edit if is_edit else fuzz_index.mutate
+    change = fuzz_index.edit if is_edit else damaged
     place = rng.choice(("beside", "beside", "cache", "shard"))
-    (served / name).write_bytes(fuzz_index.mutate(rng, shard) if place == "shard" else shard)
+    (served / name).write_bytes(damaged(rng, shard) if place == "shard" else shard)
     if place != "cache":
         (served / f"{name}{SUFFIX}").write_bytes(change(rng, index) if place == "beside" else index)
     with writers.served(served, writers.Ranges) as url:
@@ -97,7 +98,7 @@ def run_blocks(rng: random.Random, folder: Path) -> None:
         path.unlink()
         path.symlink_to("/etc/passwd")
     else:
-        path.write_bytes(fuzz_index.mutate(rng, path.read_bytes()))
+        path.write_bytes(damaged(rng, path.read_bytes()))
     for other in (reader, make()):
         for _ in range(3):
             offset = rng.randrange(len(_DATA))
@@ -137,7 +138,7 @@ def run_video_index(rng: random.Random, folder: Path) -> None:
     _write_video(path, data)
     is_edit = rng.random() < 0.5
     kept = _index_of(path)
-    kept.write_bytes((fuzz_index.edit if is_edit else fuzz_index.mutate)(rng, index))
+    kept.write_bytes((fuzz_index.edit if is_edit else damaged)(rng, index))
     os.chmod(kept, 0o644)
     video_index_file._open_index.cache_clear()
     with contextlib.suppress(CuaugError) if is_edit else contextlib.nullcontext():
@@ -147,3 +148,34 @@ def run_video_index(rng: random.Random, folder: Path) -> None:
             assert (frame.height, frame.width) == (found.stored_height, found.stored_width)
     if not is_edit:
         assert kept.read_bytes() == index
+
+
+# --- states of a loader ----------------------------------------------------------------------------------------------
+
+
+def run_state(rng: random.Random, folder: Path) -> None:
+    """A loader refuses a changed state, or takes it."""
+    with contextlib.suppress(CuaugError), _loader() as loader:
+        loader.load_state_dict(changed_json(rng, _state()))
+
+
+@functools.cache
+def _state() -> dict[str, Any]:
+    with _loader() as loader:
+        next(iter(loader))
+        return loader.state_dict()
+
+
+def _loader() -> Loader:
+    return Loader(Path(_photos().name), batch_size=2, device="cpu", threads=1)
+
+
+@functools.cache
+def _photos() -> tempfile.TemporaryDirectory[str]:
+    """A folder of photos that stays the same, since a state names its source's times."""
+    folder = tempfile.TemporaryDirectory()
+    for i in range(6):
+        path = Path(folder.name, f"class{i % 2}", f"{i}.png")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(png(i))
+    return folder

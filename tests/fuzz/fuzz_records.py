@@ -18,8 +18,6 @@ from cuaug.sources import LitData, Mds, Parquet
 from tests.fuzz.fuzz_files import changed_json, damaged, open_and_read
 from tests.support.sources.writers import samples, write_litdata, write_mds
 
-__all__ = ["run_litdata", "run_mds", "run_parquet"]
-
 _COUNT = 6
 
 

@@ -23,10 +23,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz import fuzz_cache, fuzz_containers, fuzz_files, fuzz_index, fuzz_kept, fuzz_records, fuzz_states
+from tests.fuzz import fuzz_cache, fuzz_containers, fuzz_files, fuzz_index, fuzz_kept, fuzz_records
 from tests.support.codec.memory import peak_bytes
-
-__all__ = ["KINDS"]
 
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "tar": fuzz_files.run_tar,
@@ -47,7 +45,7 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "remote index": fuzz_kept.run_remote_index,
     "blocks": fuzz_kept.run_blocks,
     "video index": fuzz_kept.run_video_index,
-    "state": fuzz_states.run_state,
+    "state": fuzz_kept.run_state,
 }
 _ARM_EVERY = 20  # cases under one deadline: setting it costs as much as a case
 

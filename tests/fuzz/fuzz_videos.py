@@ -25,9 +25,8 @@ import numpy as np
 from cuaug.codec.video.decoder import VideoDecoder
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
+from tests.support.codec.memory import forget_peak, peak_bytes
 from tests.support.video.videos import VIDEOS, Video, make_video, plane_bytes
-
-__all__ = ["CONTAINERS", "damage", "originals"]
 
 #: Videos of each container that are damaged, by file extension.
 CONTAINERS = {
@@ -96,7 +95,7 @@ class Fuzzer:
     def run(self, name: str, container: str, data: bytes, rng: random.Random) -> None:
         path, start = self._folder / f"case.{container}", time.process_time()
         path.write_bytes(data)
-        before = reset_peak()
+        before = forget_peak()
         try:
             index = scan_video(str(path))
             numbers = np.sort(np.array([rng.randrange(len(index.pts)) for _ in range(4)]))
@@ -151,25 +150,13 @@ def main() -> None:
                 fuzzer.run(name, container, data, rng)
                 cases += 1
                 if cases == WARM_UP:
-                    baseline = reset_peak()
+                    baseline = forget_peak()
     faulthandler.cancel_dump_traceback_later()
     seconds = time.monotonic() - start
-    growth = reset_peak() - baseline if baseline else 0
+    growth = forget_peak() - baseline if baseline else 0
     found = {"broken": fuzzer.broken, "slowest": fuzzer.slowest, "largest": fuzzer.largest}
     found |= {"growth": growth, "seconds": seconds}
     json.dump(fuzzer.counts | found, sys.stdout, indent=1)
-
-
-def reset_peak() -> int:
-    """Make the memory that this process holds its peak; returns it, in bytes."""
-    Path("/proc/self/clear_refs").write_text("5")  # proc(5)
-    return peak_bytes()
-
-
-def peak_bytes() -> int:
-    """Most memory that this process has held since the last reset, in bytes."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 
 from tests.support.codec.encoded_images import chunk
 
-__all__ = ["KINDS", "Part", "join", "mutate", "split"]
-
 # --- files as lists of parts -----------------------------------------------------------------------------------------
 
 
@@ -155,21 +153,7 @@ _PNG = Format(
         b"eXIf": tuple((i, 2) for i in range(0, 26, 2)),
         b"IDAT": ((0, 1), (1, 1), (2, 1)),
     },
-    (
-        b"IHDR",
-        b"PLTE",
-        b"IDAT",
-        b"IEND",
-        b"tRNS",
-        b"gAMA",
-        b"iCCP",
-        b"zTXt",
-        b"iTXt",
-        b"eXIf",
-        b"acTL",
-        b"fdAT",
-        b"juNk",
-    ),
+    tuple(b"IHDR PLTE IDAT IEND tRNS gAMA iCCP zTXt iTXt eXIf acTL fdAT juNk".split()),
 )
 _WEBP = Format(
     _webp_parts,

@@ -17,10 +17,7 @@ from cuaug._runtime.native import ISAS
 from tests.support.builds import build
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif("CXX" not in os.environ, reason="CXX names no compiler to compare"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif("CXX" not in os.environ, reason="CXX names no compiler to compare")]
 
 
 def run_plans(library: Path | None) -> str:
@@ -30,12 +27,7 @@ def run_plans(library: Path | None) -> str:
     return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True).stdout
 
 
-@pytest.fixture(scope="module")
-def expected() -> str:
-    output = run_plans(None)
-    assert re.fullmatch(r"1\d{3} plans [0-9a-f]{64}\n", output)
-    return output
-
-
-def test_the_bits_are_those_of_the_installed_library(tmp_path, expected):
+def test_the_bits_are_those_of_the_installed_library(tmp_path):
+    expected = run_plans(None)
+    assert re.fullmatch(r"1\d{3} plans [0-9a-f]{64}\n", expected)
     assert run_plans(build(tmp_path / "kernels.so", [])) == expected

@@ -1,4 +1,4 @@
-"""kernels/cuda/convert_yuv.cu emulated on a CPU: the bits of NumPy, whatever the grid and the block."""
+"""kernels/cuda/convert_yuv.cu emulated on a CPU: NumPy's bits, whatever the grid and the block; and copied rows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec.sniff import orient_array
-from cuaug.codec.video.yuv import FORMATS, describe_frames
-from cuaug.devices import nvrtc
-from tests.kernels.test_nvrtc import ARCHITECTURES, usage
-from tests.kernels.test_scratch import compiled
-from tests.support.video.frames import RandomFrame
+from cuaug.codec.video.yuv import FORMATS, PlaneRows, convert_frames, describe_frames
+from cuaug.devices.workspace import converted_bytes
+from tests.support.builds import compile_emulation
+from tests.support.codec.jpeg_crops import draw_region
+from tests.support.run_plans import assert_same
+from tests.support.video.frames import RandomFrame, convert
 from tests.video.test_yuv import matrices, names, reference, seeds
+from tests.video.test_yuv import sizes as yuv_sizes
 
 SOURCE = Path(__file__).parents[1] / "support" / "emulate_convert_yuv.cpp"
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 40))
@@ -25,11 +27,7 @@ sizes = st.tuples(st.integers(1, 12), st.integers(1, 40))
 
 @pytest.fixture(scope="session")
 def emulate(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return compiled_conversion(tmp_path_factory.mktemp("emulated"))
-
-
-def compiled_conversion(folder: Path, **options: Any) -> Any:
-    library = compiled(folder, source=SOURCE, **options)
+    library = ctypes.CDLL(str(compile_emulation(SOURCE, tmp_path_factory.mktemp("emulated"))))
     library.emulate_conversion.argtypes = [ctypes.c_void_p] + [ctypes.c_int] * 3
     return library
 
@@ -67,8 +65,7 @@ def test_any_region_has_the_bits_of_the_reference(
     rng, count = np.random.default_rng(seed), data.draw(st.integers(1, 3))
     frames = [RandomFrame.make(name, *size, matrix, full_range, rng, False) for _ in range(count)]
     height, width = size[::-1] if orientation > 4 else size
-    y0, x0 = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
-    region = y0, x0, data.draw(st.integers(y0 + 1, height)), data.draw(st.integers(x0 + 1, width))
+    region = data.draw(draw_region(height, width))
     rows, threads = data.draw(st.integers(1, 14)), data.draw(st.integers(1, 50))
     compare(emulate, frames, region, cosited=cosited, orientation=orientation, rows=rows, threads=threads)
 
@@ -81,11 +78,29 @@ def test_every_format(emulate):
             compare(emulate, frames, cosited=cosited, rows=3, threads=5)
 
 
-@pytest.mark.parametrize("arch", [pytest.param(a, marks=[] if a == 90 else [pytest.mark.long]) for a in ARCHITECTURES])
-def test_compiles_without_spills(arch):
-    """In a program of its own, without the other kernels."""
-    pytest.importorskip("cupy")
-    kernels = usage(nvrtc.compile(arch, "convert_yuv")[1])
-    assert kernels.keys() == {"convert_yuv"}
-    used = kernels["convert_yuv"]
-    assert used.registers <= 64 and used.spilled == used.stack == 0, used
+# --- rows of planes that are copied before their upload --------------------------------------------------------------
+
+
+@given(names, yuv_sizes, st.booleans(), st.integers(1, 8), seeds, st.data())
+def test_copied_rows_convert_to_the_same_pixels(name, size, cosited, orientation, seed, data):
+    """Without the rest of the planes: the copy ends where the allocation does."""
+    frame = RandomFrame.make(name, *size, "bt709", False, np.random.default_rng(seed), False).described(cosited)
+    height, width = size[::-1] if orientation > 4 else size
+    region = data.draw(draw_region(height, width))
+    want = convert(frame, region, orientation)
+    got = np.zeros((2, *want.shape), np.uint8)
+    addresses = [image.ctypes.data for image in got]
+    images = describe_frames([frame] * 2, region, addresses, got.strides[1], orientation=orientation)
+    rows = PlaneRows(images)
+    memory = np.full(rows.bytes + 64, 0xAB, np.uint8)
+    images = rows.copy(memory.ctypes.data)
+    assert (memory[rows.bytes :] == 0xAB).all(), "written beyond the size"
+    convert_frames(images)
+    for image in got:
+        assert_same(image, want)
+
+
+def test_bytes_of_converted_frames_do_not_overflow():
+    images = np.zeros(2, dtype=describe_frames([], (0, 0, 1, 1), [], 3).dtype)
+    images["rows"], images["columns"] = 1 << 15, 1 << 15
+    assert converted_bytes(images).tolist() == [3 << 30] * 2

@@ -43,6 +43,16 @@ def run(tables: Any, batch: list[np.ndarray], channels: int, **options: Any) -> 
     return cuda.CudaExecutor(tables, **options).run(addresses, target), target
 
 
+def assert_equal_to_the_cpu(tables: Any, batch: list[np.ndarray], got: torch.Tensor, channels: int = 3) -> None:
+    """Asserts that each row of `got`, in bytes, begins with an image as the CPU finishes it, and holds nothing else."""
+    program, pixel = run_plans.CpuExecutor(tables), channels * np.dtype(run_plans.DTYPES[tables.target_type]).itemsize
+    for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
+        want = np.empty(int(h * w) * pixel, np.uint8)
+        program.run(i, image, want.ctypes.data)
+        assert_same(got[i].numpy()[: want.size], want)
+        assert (got[i].numpy()[want.size :] == 0xA5).all()
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)))
 def test_passes_tiles_and_addresses(fake, data, dtype, layout):
@@ -57,12 +67,7 @@ def test_passes_tiles_and_addresses(fake, data, dtype, layout):
     launches, got = run(tables, batch, plan.channels, tile=tile)
     assert launches == len(fake.kernel.launches)
     assert tables.launches <= launches <= 3 * tables.launches  # up to three classes of scale
-    program = run_plans.CpuExecutor(tables)
-    for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
-        want = np.empty(int(h * w) * plan.channels * np.dtype(run_plans.DTYPES[dtype]).itemsize, np.uint8)
-        program.run(i, image, want.ctypes.data)
-        assert_same(got[i].numpy()[: want.size], want)
-        assert (got[i].numpy()[want.size :] == 0xA5).all()
+    assert_equal_to_the_cpu(tables, batch, got, plan.channels)
 
 
 def test_a_sample_left_out_is_not_touched(fake):
@@ -110,10 +115,7 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
     for _ in range(2):
         target = torch.zeros((3, 9, 11, 3), dtype=torch.uint8)
         cuda.CudaExecutor(tables).run(addresses, target, workspace=workspace)
-        for i, image in enumerate(batch):
-            want = np.empty(image.size, np.uint8)
-            run_plans.CpuExecutor(tables).run(i, image, want.ctypes.data)
-            assert_same(target[i].numpy().reshape(-1), want)
+        assert_equal_to_the_cpu(tables, batch, target.flatten(1))
         for kept in (workspace._tables, workspace._statistics, workspace._intermediates, workspace._pinned):
             kept.get(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
 
@@ -125,9 +127,7 @@ def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
     plan.resize(1, 40)
     tables = plan.compile(Type.UINT8, Layout.HWC)
     _, got = run(tables, [image], 3)
-    want = np.empty(120, np.uint8)
-    run_plans.CpuExecutor(tables).run(0, image, want.ctypes.data)
-    assert_same(got[0].numpy()[:120], want)
+    assert_equal_to_the_cpu(tables, [image], got)
     monkeypatch.setattr(runtime, "deviceGetAttribute", lambda attribute, device: 56 << 10)
     with pytest.raises(DeviceError, match=r"one output pixel needs .* bytes of shared memory"):
         run(tables, [image], 3)

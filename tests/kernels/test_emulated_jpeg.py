@@ -1,4 +1,4 @@
-"""cuda/decode_jpeg.cu emulated on a CPU: the CPU build's bits, whichever lane and warp runs first.
+"""cuda/decode_jpeg.cu emulated on a CPU: the CPU build's bits and entry points, whichever lane and warp runs first.
 
 The threads of a block run one after the other, each up to the next barrier, so a missing barrier gives wrong bits.
 """
@@ -6,8 +6,6 @@ The threads of a block run one after the other, each up to the next barrier, so 
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,16 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cuaug._runtime.native import KERNEL_DIRECTORY
-from cuaug.devices import nvrtc
 from tests.kernels.test_decode_jpeg import jpegs
-from tests.kernels.test_nvrtc import ARCHITECTURES, usage
-from tests.support.builds import copy_patched
-from tests.support.device_jpegs import decode
+from tests.kernels.test_scan_jpeg import textured
+from tests.support.builds import compile_emulation, copy_patched
+from tests.support.codec.encoded_images import encode_jpeg
+from tests.support.device_jpegs import Outcome, decode
 from tests.support.jpeg_writer import FACTORS, LONG, JpegWriter, every_kind
+from tests.support.scanned_jpegs import FirstVisit, records_of, visit
 
 SOURCE = Path(__file__).parents[1] / "support" / "emulate_jpeg.cpp"
 KINDS = every_kind()
+UNINTERRUPTED = {name: data for name, data in KINDS.items() if "restarts" not in name}
 
 
 class Emulation:
@@ -54,32 +53,16 @@ class Emulation:
         return call
 
 
-def build(folder: Path, kernels: Path = KERNEL_DIRECTORY) -> Path:
-    """Compiles the emulation."""
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no compiler: {compiler}")
-    target = folder / "emulated.so"
-    flags = ["-std=c++17", "-O1", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
-    subprocess.run([compiler, *flags, f"-I{kernels}", "-c", str(SOURCE), "-o", f"{target}.o"], check=True)
-    subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
-    return target
-
-
-def assert_shows(module: str, check: str, library: Path) -> None:
-    """Asserts that a function of a module of tests/kernels fails with this library.
-
-    It runs in a process of its own: a mistake may write anywhere.
-    """
-    program = f"import sys; from tests.kernels import {module} as its; its.{check}(its.Emulation(sys.argv[1]))"
-    command = [sys.executable, "-c", program, str(library)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
-    assert done.returncode < 0 or (done.returncode and "AssertionError" in done.stderr), done.stderr
-
-
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulation:
-    return Emulation(build(tmp_path_factory.mktemp("emulated")))
+    return Emulation(compile_emulation(SOURCE, tmp_path_factory.mktemp("emulated")))
+
+
+def assert_same_outcomes(found: list[Outcome], wanted: list[Outcome], pixels_of_damaged: bool = True) -> None:
+    for got, want in zip(found, wanted, strict=True):
+        assert got.is_damaged == want.is_damaged and (got.pixels is None) == (want.pixels is None)
+        if want.pixels is not None and (pixels_of_damaged or not want.is_damaged):
+            np.testing.assert_array_equal(got.pixels, want.pixels)
 
 
 def compare(emulated: Emulation, files: list[bytes], **options: Any) -> None:
@@ -87,10 +70,7 @@ def compare(emulated: Emulation, files: list[bytes], **options: Any) -> None:
     expected = decode(files, **options)
     for backward in (False, True):
         emulated.run_backward(backward)
-        for got, want in zip(decode(files, kernels=emulated, **options), expected, strict=True):
-            assert got.is_damaged == want.is_damaged and (got.pixels is None) == (want.pixels is None)
-            if want.pixels is not None:
-                np.testing.assert_array_equal(got.pixels, want.pixels)
+        assert_same_outcomes(decode(files, kernels=emulated, **options), expected)
 
 
 def compare_kinds(emulated: Emulation) -> None:
@@ -127,26 +107,70 @@ def test_drawn_jpegs(emulated, files):
     compare(emulated, files)
 
 
+# --- first visits: `scan_jpeg` finds the entry points ----------------------------------------------------------------
+
+
+def compare_visits(emulated: Emulation, files: list[bytes], may_be_damaged: bool = False) -> None:
+    """Compares pixels with the CPU build's first visit, and the index with EntryPoints::build's."""
+    wanted = visit(files).outcomes
+    assert may_be_damaged or not any(outcome.is_damaged for outcome in wanted)
+    expected = records_of(lambda index: decode(files, index=index), files[0])
+    for backward in (False, True):
+        emulated.run_backward(backward)
+        visits: list[FirstVisit] = []
+        found = records_of(lambda index: visits.append(visit(files, index=index, kernels=emulated)), files[0])  # noqa: B023
+        assert_same_outcomes(visits[0].outcomes, wanted, pixels_of_damaged=False)
+        assert found == expected
+
+
+def photos() -> list[bytes]:
+    """Of one run, of more runs than the emulated block has threads, and of several cells a run; RGB and gray."""
+    small, large = textured(40, 70, 0, 20), textured(220, 300, 1, 20)
+    files = [
+        encode_jpeg(small, subsampling=2),
+        encode_jpeg(large, subsampling=2, quality=92),
+        encode_jpeg(large, keep_rgb=True),
+    ]
+    files += [
+        encode_jpeg(large.convert("L"), optimize=True),
+        encode_jpeg(textured(600, 700, 2, 60), quality=97, subsampling=1),
+    ]
+    assert len(files[-1]) > 512 * 512
+    return files
+
+
+def compare_photos(emulated: Emulation) -> None:
+    compare_visits(emulated, photos())
+
+
+def test_first_visits_of_photos(emulated):
+    compare_photos(emulated)
+
+
+def test_first_visits_of_every_kind(emulated):
+    compare_visits(emulated, list(UNINTERRUPTED.values()))
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=st.lists(jpegs, min_size=1, max_size=2))
+def test_first_visits_of_drawn_jpegs(emulated, files):
+    compare_visits(emulated, files, may_be_damaged=True)
+
+
 @pytest.mark.parametrize(
-    ("file", "right", "wrong"),
+    ("check", "file", "right", "wrong"),
     [
-        pytest.param("core/decode_jpeg.h", "warp.sync();  // before columns", "", marks=pytest.mark.slow),
-        pytest.param("core/decode_jpeg.h", "BLOCK_STRIDE = 72;", "BLOCK_STRIDE = 68;", marks=pytest.mark.long),
+        pytest.param("compare_kinds", "decode_jpeg.h", "warp.sync();  // before columns", "", marks=pytest.mark.slow),
+        pytest.param("compare_kinds", "decode_jpeg.h", "STRIDE = 72;", "STRIDE = 68;", marks=pytest.mark.long),
+        pytest.param(
+            "compare_photos", "scan_jpeg.h", "block.sync();  // before blocks are summed", "", marks=pytest.mark.slow
+        ),
     ],
 )
-def test_missing_barriers_and_misaligned_memory_show(tmp_path, file, right, wrong):
-    library = build(tmp_path, copy_patched(tmp_path / "kernels", file, right, wrong))
-    assert_shows("test_emulated_jpeg", "compare_kinds", library)
-
-
-@pytest.mark.parametrize("arch", [pytest.param(a, marks=[] if a == 90 else [pytest.mark.long]) for a in ARCHITECTURES])
-def test_compiles_without_spills(arch, record_property):
-    pytest.importorskip("cupy")
-    _, log = nvrtc.compile(arch, "decode_jpeg")
-    kernels = usage(log)
-    record_property("usage", str(kernels))
-    limits = {"decode_jpeg": 64, "color_jpeg": 64, "build_lookups": 64, "scan_jpeg": 64}  # with 512 threads
-    assert kernels.keys() == limits.keys(), log
-    for name, used in kernels.items():
-        assert used.registers <= limits[name] and used.spilled == 0, log
-        assert used.stack == 0, log
+def test_missing_barriers_and_misaligned_memory_show(tmp_path, check, file, right, wrong):
+    """The check fails. It runs in a process of its own: a mistake may write anywhere."""
+    library = compile_emulation(SOURCE, tmp_path, copy_patched(tmp_path / "kernels", f"core/{file}", right, wrong))
+    program = f"import sys; from {__name__} import Emulation, {check}; {check}(Emulation(sys.argv[1]))"
+    command = [sys.executable, "-c", program, str(library)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode < 0 or (done.returncode and "AssertionError" in done.stderr), done.stderr

@@ -51,17 +51,9 @@ def test_the_check_comes_after_the_data(tmp_path):
     data = jpeg(160, 260)
     (tmp_path / "image.jpg").write_bytes(data)
     library = tmp_path / "order.so"
-    command = [
-        os.environ.get("CXX", "g++"),
-        "-std=c++17",
-        "-w",
-        "-fPIC",
-        "-shared",
-        f"-I{KERNEL_DIRECTORY}",
-        "-x",
-        "c++",
-    ]
-    subprocess.run([*command, "-", "-o", library], input=PROGRAM, text=True, check=True)
+    flags = ["-std=c++17", "-w", "-fPIC", "-shared", f"-I{KERNEL_DIRECTORY}", "-x", "c++"]
+    command = [os.environ.get("CXX", "g++"), *flags, "-", "-o", library]
+    subprocess.run(command, input=PROGRAM, text=True, check=True)
     order = ctypes.CDLL(str(library)).order
     held = np.frombuffer(data, dtype=np.uint8)
     arguments = ctypes.c_void_p(held.ctypes.data), ctypes.c_int64(len(held)), ctypes.c_int64(160), ctypes.c_int64(260)

@@ -22,9 +22,10 @@ from cuaug.errors import DeviceError
 from cuaug.plan import Layout, Plan, Type
 from cuaug.plan.layout import SAMPLE
 from cuaug.sampling.rng import SampleRNG
+from tests.kernels.test_cuda_executor import assert_equal_to_the_cpu
 from tests.support import run_plans
 from tests.support.fake_cuda import FakeTorch, replace_cuda
-from tests.support.run_plans import assert_same, plan_for
+from tests.support.run_plans import plan_for
 
 cupy = pytest.importorskip("cupy")
 
@@ -90,17 +91,14 @@ def launch(fake: Any, sizes: list[tuple[int, int]], *transforms: Any, skip: Any 
     return list(fake.launched)
 
 
-def assert_equal_to_the_cpu(tables: Any, batch: list[np.ndarray], work: cuda.Workspace | None = None) -> int:
+def run_and_compare(tables: Any, batch: list[np.ndarray], work: cuda.Workspace | None = None) -> int:
     """Runs a plan with outputs of one size on the fake device. Returns the number of launches."""
     heights, widths = tables.sizes()
     size = int(heights[0] * widths[0]) * 3 * np.dtype(run_plans.DTYPES[tables.target_type]).itemsize
     target = torch.full((len(batch), size), 0xA5, dtype=torch.uint8)
     addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
     launches = cuda.CudaExecutor(tables).run(addresses, target, workspace=work)
-    for i, image in enumerate(batch):
-        want = np.empty(size, np.uint8)
-        run_plans.CpuExecutor(tables).run(i, image, want.ctypes.data)
-        assert_same(target[i].numpy(), want)
+    assert_equal_to_the_cpu(tables, batch, target)
     return launches
 
 
@@ -138,7 +136,7 @@ def test_classes_do_not_change_pixels(fake):
     plan = plan_for(*batch)
     T.Compose([T.Resize((9, 128)), T.GaussianBlur(3), T.Normalize(0.5, 0.2)]).plan(plan, SampleRNG(0, 0, np.arange(7)))
     tables = plan.compile(Type.FLOAT16, Layout.CHW)
-    assert assert_equal_to_the_cpu(tables, batch) == 4
+    assert run_and_compare(tables, batch) == 4
     assert [grid[2] for grid in fake.kernel.launches] == [3, 1, 3, 7]
 
 
@@ -183,7 +181,7 @@ def test_chunks_do_not_change_pixels(fake, monkeypatch, budget):
         plan = plan_for(*batch)
         T.Compose(list(STAGES)).plan(plan, SampleRNG(0, 0, np.arange(n)))
         tables = plan.compile(Type.UINT8, Layout.HWC)
-        counts.append(assert_equal_to_the_cpu(tables, batch, work))
+        counts.append(run_and_compare(tables, batch, work))
     passes = tables.launches
     assert passes >= 4
     if budget == 10**9:

@@ -8,6 +8,7 @@ that a GPU needs.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from cuaug.plan import Border, Filter, Layout, Plan, Type
 from cuaug.plan.layout import WARP_FILTERS, Measure, Neighborhood, OpCode
 from tests.support import sanitizer_plans
 from tests.support.builds import PORTABLE, build
-from tests.support.sanitizers import ADDRESS, ROOT, THREAD, plant_mistakes, run, run_each
+from tests.support.sanitizers import ADDRESS, ROOT, THREAD, compile_address, plant_mistakes, run, run_each
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
 
@@ -78,6 +79,28 @@ def test_no_data_race(tmp_path):
     assert status == 0 and "plans" in output and "WARNING: ThreadSanitizer" not in output, output
 
 
+@pytest.mark.long
+def test_damaged_files_are_parsed_and_cropped_cleanly(tmp_path):
+    library = compile_address(tmp_path, ["jpeg/crop.h", "cpu/first_headers.h"], [])
+    status, output = run(library, "libasan.so", ["-m", "tests.sanitize.sanitized_jpegs", str(library), "3000"])
+    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) crops were made, (\d+) have a size", output)
+    assert status == 0 and found, output[-5000:]
+    sound, files, crops, sized = map(int, found.groups())
+    assert 100 < sound < files - 3000 and crops > 50 and sized > sound + 100
+
+
+@pytest.mark.long
+def test_damaged_jpegs_are_decoded_cleanly_by_the_kernels_for_gpus(tmp_path):
+    """CUAUG_FUZZ_CASES=100000 makes a longer run, CUAUG_FUZZ_SEED another one."""
+    cases, seed = int(os.environ.get("CUAUG_FUZZ_CASES", "10000")), os.environ.get("CUAUG_FUZZ_SEED", "1")
+    library = compile_address(tmp_path, ["jpeg/device_batch.h", "cpu/decode_jpeg.h"], ["-O1", "-w"])
+    program = ["-m", "tests.sanitize.sanitized_device_jpegs", str(library), str(cases), seed]
+    status, output = run(library, "libasan.so", program)
+    found = {name: int(number) for name, number in re.findall(r"'([a-z ]+)': (\d+)", output)}
+    assert status == 0 and found, output[-5000:]
+    assert min(found["added"], found["refused"]) > cases // 20 and found["damaged"] > cases // 200, found
+
+
 # Mistakes as `plant_mistakes` takes them; for wrong accesses also the report.
 ACCESSES = {
     "read": ("cpu/resample.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "of size"),
@@ -109,7 +132,7 @@ MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(coun
 NUMBERS = {name: number for number, name in enumerate([*ACCESSES, *SUMS, *MISSING])} | {"none": -1}
 
 
-# JPEG decoding has tests of its own: tests/kernels/test_emulated_jpeg.py and test_emulated_scan.py.
+# JPEG decoding has tests of its own: tests/kernels/test_emulated_jpeg.py.
 OTHER_PROGRAMS = {"core/jpeg_bits.h", "core/color_jpeg.h", "core/scan_jpeg.h"}
 
 

@@ -10,10 +10,6 @@ write on the pattern fails the test.
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
-from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices import cuda, nvrtc
 from cuaug.plan import Border, Filter, Layout, PackingFormat, Type, operations
 from cuaug.sampling.rng import SampleRNG
-from tests.kernels.test_cuda_executor import run
+from tests.kernels.test_cuda_executor import assert_equal_to_the_cpu, run
 from tests.support import run_plans
-from tests.support.builds import copy_patched
+from tests.support.builds import compile_emulation, copy_patched
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import assert_same, plan_for
 from tests.support.strategies import RESIZES, chains, images, sizes, write
@@ -41,22 +36,8 @@ FLOATS = [Type.FLOAT16, Type.BFLOAT16, Type.FLOAT32]
 PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def compiled(
-    folder: Path, kernels: Path = KERNEL_DIRECTORY, *, source: Path = SOURCE, extra: Sequence[str] = ()
-) -> ctypes.CDLL:
-    """An emulation, compiled with `extra` flags."""
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no compiler: {compiler}")
-    target = folder / "emulated.so"
-    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
-    subprocess.run([compiler, *flags, *extra, f"-I{kernels}", "-c", str(source), "-o", f"{target}.o"], check=True)
-    subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
-    return ctypes.CDLL(str(target))
-
-
 def compiled_passes(folder: Path, **options: Any) -> Any:
-    library = compiled(folder, **options)
+    library = ctypes.CDLL(str(compile_emulation(SOURCE, folder, **options)))
     library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
     library.emulate.restype = ctypes.c_int64
     library.divide.argtypes, library.divide.restype = [ctypes.c_double] * 2, ctypes.c_float
@@ -124,11 +105,7 @@ def compare(tables: Any, batch: list[np.ndarray], channels: int, tile: tuple[int
     words = [(image.ctypes.data & -4, image.ctypes.data + image.nbytes + 3 & -4) for image in batch]
     for low, high in (*kernels.augment.loaded, *kernels.resample.loaded) if launches == 1 else ():
         assert any(first <= low < high <= end for first, end in words), "loads beside the image"
-    program = run_plans.CpuExecutor(tables)
-    for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
-        expected = np.empty(int(h * w) * channels * np.dtype(run_plans.DTYPES[tables.target_type]).itemsize, np.uint8)
-        program.run(i, image, expected.ctypes.data)
-        assert_same(outputs[i].numpy()[: expected.size], expected)
+    assert_equal_to_the_cpu(tables, batch, outputs, channels)
 
 
 @pytest.mark.slow
@@ -276,19 +253,12 @@ def test_a_missing_barrier_shows(tmp_path, monkeypatch):
         compare(plan.compile(Type.FLOAT32, Layout.HWC), batch, 3, None)
 
 
+WITH_SCRATCH = [T.RandomEqualize(p=1), T.CLAHE(p=1), T.RandomAutocontrast(p=1), T.JPEG(quality=50)]
+WITH_SCRATCH += [T.MedianBlur(5, p=1), T.Rot90(1)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "transform",
-    [
-        T.RandomEqualize(p=1),
-        T.CLAHE(p=1),
-        T.RandomAutocontrast(p=1),
-        T.JPEG(quality=50),
-        T.MedianBlur(5, p=1),
-        T.Rot90(1),
-    ],
-    ids=lambda transform: type(transform).__name__,
-)
+@pytest.mark.parametrize("transform", WITH_SCRATCH, ids=lambda transform: type(transform).__name__)
 @pytest.mark.parametrize("size", [(1, 1), (17, 40), (130, 90)])
 def test_operations_with_their_own_scratch(emulated, transform, size):
     batch = [np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)]

@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from cuaug.devices import nvrtc, specialize
 from cuaug.devices.specialize import STABLE_SAMPLES, Specializer, Values
 from tests.support.started_processes import started_processes
+from tests.support.waiting import eventually
 
 pytest.importorskip("cupy")
 
@@ -64,10 +64,8 @@ def reset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_for(key: tuple[int, Values]) -> Any:
-    end = time.monotonic() + 600
-    while (kernel := specialize._kernel(key)) is None and time.monotonic() < end:
-        time.sleep(0.02)
-    return kernel
+    assert eventually(lambda: specialize._kernel(key) is not None)
+    return specialize._kernel(key)
 
 
 def test_a_process_compiles_and_the_disk_keeps_the_code(compiler, monkeypatch):
@@ -85,18 +83,11 @@ def test_a_process_compiles_and_the_disk_keeps_the_code(compiler, monkeypatch):
 
 def test_a_failure_is_warned_of_once(compiler, monkeypatch, caplog):
     monkeypatch.setattr(nvrtc, "sources", lambda *_, **__: ("int oops = nonsense;", {}))
-    assert wait_for_failure() and [specialize._kernel(key) for key in KEYS] == [None, None]
+    assert eventually(lambda: specialize._kernel(KEYS[0]) is not None or specialize._failed)
+    assert specialize._failed and [specialize._kernel(key) for key in KEYS] == [None, None]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING and 'identifier "nonsense" is undefined' in record.getMessage()
     assert "the slower full kernels run" in record.getMessage() and len(compiler) == 1
-
-
-def wait_for_failure() -> bool:
-    end = time.monotonic() + 600
-    while not specialize._failed and time.monotonic() < end:
-        assert specialize._kernel(KEYS[0]) is None
-        time.sleep(0.02)
-    return specialize._failed
 
 
 def test_a_forked_child_starts_anew(compiler):

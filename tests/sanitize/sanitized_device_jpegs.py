@@ -1,4 +1,4 @@
-"""Decodes damaged JPEGs by the kernels for GPUs in a sanitized library; test_device_jpegs_sanitized.py runs it.
+"""Decodes damaged JPEGs by the kernels for GPUs in a sanitized library; test_sanitizers.py runs it.
 
 Each file and each kind of device memory is an allocation of exactly its size.
 """

@@ -1,8 +1,7 @@
 """Parses and crops damaged JPEGs, and parses PNGs and WebPs, with a sanitized library.
 
-test_jpeg_sanitized.py runs it in a process.
-
-Each file is an allocation of exactly its size, so that reading one byte too many is out of bounds.
+tests/kernels/test_sanitizers.py runs it in a process. Each file is an allocation of exactly its size, so that reading
+one byte too many is out of bounds.
 """
 
 from __future__ import annotations

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
+
+import pytest
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
 
@@ -31,6 +35,18 @@ def build(target: Path, extra: list[str], *, kernels: Path = KERNEL_DIRECTORY, i
     have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in chosen]
     command = [*compiler, *flags, *have, "-shared", kernels / "cpu/c_api.cpp", *objects, "-o", target]
     subprocess.run(command, check=True)
+    return target
+
+
+def compile_emulation(source: Path, folder: Path, kernels: Path = KERNEL_DIRECTORY, extra: Sequence[str] = ()) -> Path:
+    """Compiles CUDA kernels for a CPU, from a C++ file of tests/support; `extra` flags come last."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no compiler: {compiler}")
+    target = folder / "emulated.so"
+    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
+    subprocess.run([compiler, *flags, *extra, f"-I{kernels}", "-c", str(source), "-o", f"{target}.o"], check=True)
+    subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
     return target
 
 

@@ -18,8 +18,6 @@ from cuaug.devices.workspace import LaunchStream
 from tests.support.codec.jpeg_crops import MCU
 from tests.support.codec.jpeg_crops import jpeg as encode
 
-__all__ = ["CudaJpegs", "damage_data", "draw_jpeg", "random_region"]
-
 #: OpenCV's name of the sampling factors -> its share of the files.
 _SAMPLINGS = dict(zip(MCU, (2, 2, 4, 1, 1, 1), strict=True))
 

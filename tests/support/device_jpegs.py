@@ -14,8 +14,6 @@ from cuaug.codec import JpegIndex
 from cuaug.codec.device_jpegs import DeviceJpegs, memory_bound
 from cuaug.codec.sniff import Region
 
-__all__ = ["GuardedMemory", "Outcome", "add", "decode", "decode_rows", "request", "run_batch"]
-
 _GUARD, _FRESH = 0xA5, 77
 
 

@@ -1,4 +1,4 @@
-// Runs kernels/cuda/decode_jpeg.cu on a CPU. Used by tests/kernels/test_emulated_jpeg.py and test_emulated_scan.py.
+// Runs kernels/cuda/decode_jpeg.cu on a CPU. Used by tests/kernels/test_emulated_jpeg.py.
 //
 // The threads of a block run one after the other, each up to the next barrier; those of a warp until all of them have
 // come to the same barrier, or to the kernel's end. Code that lacks a barrier then misses the work of other threads.

@@ -25,9 +25,7 @@ from cuaug.plan import Type
 from cuaug.plan.layout import OP, SAMPLE, YUV_IMAGE
 from cuaug.plan.regions import regions
 from cuaug.profiling import recorder
-from tests.support.fake_streams import FakeEvent, FakeStream, driver, new_driver
-
-__all__ = ["FakeConversion", "FakeDecoder", "FakeEvent", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
+from tests.support.fake_streams import FakeStream, driver, new_driver
 
 #: What CUDA grants a block without being asked, and the most that it grants; of an H100.
 DEFAULT_SHARED_BYTES, MAX_SHARED_BYTES = 48 << 10, 227 << 10
@@ -279,7 +277,6 @@ class FakeDecoder:
     Attributes:
         created: CPU threads of each decoder.
         first_calls: number of images in each decoder's first call; nvImageCodec fixes the engine's share there.
-        wrapped: number of wrapped slots.
     """
 
     created: ClassVar[list[int]] = []
@@ -293,7 +290,6 @@ class FakeDecoder:
         self.fallbacks: list[int] = []
         self.cause = ""
         self.called = False
-        self.wrapped = 0
         self.messages: dict[int, list[str]] = {}
 
     def prime(self, images: int, stream: int) -> None:
@@ -312,7 +308,6 @@ class FakeDecoder:
     def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
         self._find_stream(stream, "wrapping")
         assert array.shape[::2] == (1, 3)
-        self.wrapped += 1
         return array
 
     def decode_batch(self, headers: Any, slots: Any, stream: int) -> list[Any]:

@@ -30,8 +30,6 @@ from tests.support.dry_run.exclusions import EXCLUDED
 from tests.support.fake_cuda import FakeDecoder, FakeTorch, replace_cuda
 from tests.support.fake_nvdec import replace_nvdec
 
-__all__ = ["BANNER", "SKIPPED", "FakeCudaTensor", "install"]
-
 BANNER = "FAKE GPU: tensors in host memory that behave as CUDA tensors. Nothing here ran on a GPU."
 
 #: Starts the reason of each skipped test.

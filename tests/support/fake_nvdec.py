@@ -26,8 +26,6 @@ import torch
 from cuaug.codec.video import nvdec
 from tests.support.fake_streams import driver
 
-__all__ = ["FakeNvdec", "replace_nvdec"]
-
 _DELAY = 3  # frames that the parser holds back
 
 

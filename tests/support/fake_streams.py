@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["FakeDriver", "FakeEvent", "FakeStream", "driver", "new_driver"]
-
 _drivers: list[FakeDriver] = []
 
 

@@ -15,8 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-__all__ = ["ADOBE_RGB", "FACTORS", "LONG", "STANDARD", "ZIGZAG", "JpegWriter", "Tables", "every_kind", "segment"]
-
 _DIAGONAL = sorted(range(64), key=lambda i: (i // 8 + i % 8, i // 8 if (i // 8 + i % 8) % 2 else i % 8))
 ZIGZAG = np.array(_DIAGONAL)
 """Place in a block, row by row, of each coefficient in zigzag order (T.81, Figure A.6)."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from cuaug.commands.cli import main
 
-__all__ = ["LANGUAGES", "Block", "code_blocks", "commands", "run"]
-
 LANGUAGES = ("bash", "cpp", "python", "text", "yaml")
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]*?) -->\n\n?)?^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```$",

@@ -25,10 +25,7 @@ def plan_for(*images: Image, channels: int = 3) -> Plan:
     """An empty plan for (H, W, 3) images, all uint8 or all float32."""
     kind = Type.UINT8 if images[0].dtype == np.uint8 else Type.FLOAT32
     return Plan(
-        [image.shape[0] for image in images],
-        [image.shape[1] for image in images],
-        source_type=kind,
-        channels=channels,
+        [image.shape[0] for image in images], [image.shape[1] for image in images], source_type=kind, channels=channels
     )
 
 

@@ -18,8 +18,6 @@ import pytest
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from tests.support.builds import replace_once
 
-__all__ = ["ADDRESS", "ROOT", "THREAD", "compile_address", "plant_mistakes", "run", "run_each"]
-
 ROOT = Path(__file__).parents[2]
 ADDRESS = ["-g1", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 THREAD = ["-g1", "-fsanitize=thread", "-DCUAUG_BLOCK_THREADS=4"]

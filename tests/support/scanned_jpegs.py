@@ -19,8 +19,6 @@ from cuaug.codec.sniff import Region
 from tests.support.codec.index_files import RECORD, Record, open_descriptor, parse
 from tests.support.device_jpegs import Outcome, request, run_batch
 
-__all__ = ["FirstVisit", "index_of", "records_of", "visit"]
-
 
 class FirstVisit(NamedTuple):
     """What the kernels made of a batch.

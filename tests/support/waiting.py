@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["eventually"]
-
 
 def eventually(condition: Callable[[], object], seconds: float = 600.0) -> bool:
     """Whether a condition holds at last. The limit is for a hang, which a busy machine does not reach."""

@@ -19,7 +19,6 @@ from tests.support.video.videos import VIDEOS, Video, plain_frames, plane_bytes,
 WITHOUT_TIMES = {"h264 avi b-frames"}
 NAMES = [name for name in VIDEOS if name not in WITHOUT_TIMES]
 CONVERTED = {"h264rgb mkv"}
-CLIPS_EVERYDAY, CLIPS = 2, 12  # of each video: together above 130 and 800
 
 
 @functools.cache
@@ -60,15 +59,11 @@ def check(name: str, seed: int, clips: int) -> None:
             assert plane_bytes(frame.owner) == expected[int(index.pts[number])], f"{name}: frame {number} of {numbers}"
 
 
+# Of each video two clips, or twelve: together above 130 and 800.
+@pytest.mark.parametrize("seed, clips", [(0, 2), pytest.param(1, 12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in CONVERTED])
-def test_frames_equal_plain_decoding(name):
-    check(name, 0, CLIPS_EVERYDAY)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in CONVERTED])
-def test_frames_of_many_clips_equal_plain_decoding(name):
-    check(name, 1, CLIPS)
+def test_frames_equal_plain_decoding(name, seed, clips):
+    check(name, seed, clips)
 
 
 def test_edit_lists_that_give_frames_one_timestamp_are_refused(tmp_path):

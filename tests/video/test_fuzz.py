@@ -12,48 +12,27 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.fuzz_videos import CONTAINERS, MAX_PEAK
+from tests.support.fuzzers import ROOT, campaign, check
 from tests.support.video.videos import Video, make_video
 
-ROOT = Path(__file__).parents[2]
-MAX_GROWTH = 192 << 20
+
+def quiet_campaign(mark: Path, *arguments: object) -> dict:
+    found = campaign("tests.fuzz.fuzz_videos", mark, *arguments)
+    assert found["printed"] == "", "FFmpeg printed lines"
+    return found
 
 
-def campaign(mark: Path, *arguments: object) -> dict:
-    """Run the fuzzer in a process of its own; a crash names its case."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.fuzz_videos", "--mark", str(mark), *map(str, arguments)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if done.returncode != 0:
-        pytest.fail(f"exit code {done.returncode} at {mark.read_text().strip()}\n{done.stderr[-3000:]}")
-    assert done.stderr == "", "FFmpeg printed lines"
-    return json.loads(done.stdout)
-
-
-def check(found: dict, count: int) -> None:
-    assert found["broken"] == []
-    assert found["decoded"] + found["refused"] == count
-    assert min(found["decoded"], found["refused"]) > count // 5, "the damage is too light or too heavy"
-    assert found["growth"] < MAX_GROWTH
-
-
-def test_damaged_videos(tmp_path):
-    check(campaign(tmp_path / "mark", "--count", 60), 60 * len(CONTAINERS))
-
-
-@pytest.mark.slow
-def test_more_damaged_videos(tmp_path):
+@pytest.mark.parametrize(("seed", "count"), [(0, 60), pytest.param(1, 120, marks=pytest.mark.slow)])
+def test_damaged_videos(tmp_path, seed, count):
     """3,000 of each container take minutes: the docstring of tests/fuzz/fuzz_videos.py has the command."""
-    check(campaign(tmp_path / "mark", "--seed", 1, "--count", 120), 120 * len(CONTAINERS))
+    found = quiet_campaign(tmp_path / "mark", "--seed", seed, "--count", count)
+    check(found, count * len(CONTAINERS))
 
 
 def test_a_table_that_claims_too_many_frames():
     """A damaged `trun` box of this case claims 84 million frames, for which FFmpeg takes 2 GB by default."""
-    found = campaign(Path(os.devnull), "--seed", 7, "--container", "mp4", "--first", 969, "--count", 1)
+    case = ("--seed", 7, "--container", "mp4", "--first", 969, "--count", 1)
+    found = quiet_campaign(Path(os.devnull), *case)
     assert (found["broken"], found["refused"]) == ([], 1)
     assert found["largest"][0] < 100 << 20
 
@@ -76,8 +55,8 @@ def test_frames_that_a_fragment_claims(tmp_path, frames):
 CLAIMS = """
 from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
-from tests.fuzz.fuzz_videos import peak_bytes, reset_peak
-before, error = reset_peak(), ""
+from tests.support.codec.memory import forget_peak, peak_bytes
+before, error = forget_peak(), ""
 try:
     scan_video(sys.argv[1])
 except DecodeError as raised:

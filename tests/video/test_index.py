@@ -18,7 +18,7 @@ from cuaug.codec.video.video_index import scan_video
 from cuaug.errors import DecodeError
 from cuaug.sources.shards.shard_index import Index, Stamp
 from cuaug.sources.video_index_file import open_index
-from tests.support.video.videos import VIDEOS, Video, make_video, with_matrix, write_video
+from tests.support.video.videos import VIDEOS, Video, make_video, write_video
 
 
 @pytest.fixture(autouse=True)
@@ -58,17 +58,15 @@ def test_display_matrices(tmp_path, matrix, turn):
     ],
 )
 def test_rounded_display_matrices(tmp_path, matrix, orientation):
-    path = tmp_path / "x.mp4"
-    path.write_bytes(with_matrix(make_video(Video("mp4", "libx264", count=5)), *matrix))
-    assert scan_video(str(path)).orientation == orientation
+    path = write_video(tmp_path, "turned", Video("mp4", "libx264", count=5, matrix=matrix))
+    assert scan_video(path).orientation == orientation
 
 
 @pytest.mark.parametrize("matrix", [(1, 1, -1, 1), (1, 0.03, -0.03, 1), (1, 0, 0, 0)])
 def test_other_angles_are_refused(tmp_path, matrix):
-    path = tmp_path / "x.mp4"
-    path.write_bytes(with_matrix(make_video(Video("mp4", "libx264", count=5)), *matrix))
+    path = write_video(tmp_path, "turned", Video("mp4", "libx264", count=5, matrix=matrix))
     with pytest.raises(DecodeError, match="another angle"):
-        scan_video(str(path))
+        scan_video(path)
 
 
 def test_seconds_count_from_the_first_frame(tmp_path):

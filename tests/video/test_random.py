@@ -50,11 +50,8 @@ def check(folder: Path, seed: int) -> int:
     return compared
 
 
-def test_random_videos(tmp_path):
-    assert sum(check(tmp_path, seed) for seed in range(12)) > 40
-
-
-@pytest.mark.slow
-def test_many_random_videos(tmp_path):
-    """200 clips and more."""
-    assert sum(check(tmp_path, 100 + seed) for seed in range(52)) > 200
+@pytest.mark.parametrize(
+    "seeds, clips", [(range(12), 40), pytest.param(range(100, 152), 200, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_random_videos(tmp_path, seeds, clips):
+    assert sum(check(tmp_path, seed) for seed in seeds) > clips

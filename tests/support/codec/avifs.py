@@ -8,8 +8,6 @@ from PIL import Image
 
 from tests.support.codec.encoded_images import encode
 
-__all__ = ["av1", "avif"]
-
 
 def box(name: bytes, *content: bytes) -> bytes:
     body = b"".join(content)

@@ -13,7 +13,7 @@ from cuaug.codec import JpegIndex, read_header
 from cuaug.codec.image import EncodedImage
 from cuaug.codec.jpeg_index import crop_jpeg
 from cuaug.codec.sniff import Region
-from tests.support.codec.encoded_images import app1, photo, tiff_block
+from tests.support.codec.encoded_images import app1, as_pillow, photo, tiff_block
 
 MIN_CROP_SIDE = 8
 """Of kernels/jpeg/decode_region.h, in pixels."""
@@ -84,6 +84,12 @@ def crop(data: bytes, region: Region, index: JpegIndex | None = None) -> tuple[b
     header = read_header(data)
     found = crop_jpeg(data, region, size(header), header._orientation, index)
     return None if found is None else (found[0].tobytes(), found[2])
+
+
+def assert_has_the_pixels(found: tuple[bytes, Region], file: bytes, region: Region) -> None:
+    """Asserts that a crop decodes to the file's own pixels, by Pillow."""
+    cropped, inner = found
+    np.testing.assert_array_equal(slice_region(as_pillow(cropped), inner), slice_region(as_pillow(file), region))
 
 
 def expected_crop(

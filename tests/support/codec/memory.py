@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["allocated", "fill_fresh_memory", "forget_peak", "peak_bytes"]
-
 _libc, _M_PERTURB = ctypes.CDLL(None), -6
 
 
@@ -35,8 +33,10 @@ def peak_bytes() -> int:
     raise RuntimeError("/proc/self/status has no VmHWM")
 
 
-def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
+def forget_peak() -> int:
+    """Makes the memory that this process holds its peak; returns it."""
+    Path("/proc/self/clear_refs").write_text("5")  # proc(5)
+    return peak_bytes()
 
 
 def fill_fresh_memory(byte: int) -> None:

@@ -30,8 +30,6 @@ from tests.support.codec.encoded_images import (
     with_alpha,
 )
 
-__all__ = ["ORIGINALS", "PICTURES", "interlaced_png", "npy", "tiff"]
-
 
 def interlaced_png(pixels: np.ndarray) -> bytes:
     """Encode (h, w, 3) uint8 or uint16 as an Adam7 PNG, which Pillow cannot write."""

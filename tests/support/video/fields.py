@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["encode_fields", "random_frames"]
-
 
 def random_frames(count: int, height: int = 64, width: int = 96) -> list[tuple[np.ndarray, ...]]:
     """Planes (H, W), (H / 2, W / 2), (H / 2, W / 2) uint8 of frames."""

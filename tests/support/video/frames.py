@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from cuaug.codec.video.yuv import FORMATS, VideoFrame, convert_frames, describe_frames
 
-__all__ = ["RandomFrame", "convert", "legal_levels", "swscale"]
-
 #: libswscale's most exact settings.
 EXACT = "bilinear+accurate_rnd+full_chroma_int"
 _COLOR_SPACES = {"bt709": 1, "fcc": 4, "bt601": 5, "smpte240m": 7, "bt2020": 9}

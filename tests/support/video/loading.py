@@ -11,8 +11,6 @@ from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.sources import Videos
 
-__all__ = ["CHAIN", "COUNT", "FRAMES", "H", "W", "load", "videos", "write"]
-
 COUNT, FRAMES, H, W = 6, 40, 48, 64
 CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
 

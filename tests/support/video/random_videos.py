@@ -8,8 +8,6 @@ import numpy as np
 
 from tests.support.video.videos import Video
 
-__all__ = ["random_video"]
-
 #: FFmpeg's encoder -> the containers and pixel formats that it is tried in.
 _ENCODERS = {
     "libx264": (("mp4", "mov", "matroska", "mpegts"), ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le")),

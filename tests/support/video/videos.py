@@ -16,25 +16,15 @@ from typing import Any
 import av
 import numpy as np
 
-__all__ = [
-    "EXTENSIONS",
-    "VIDEOS",
-    "Video",
-    "make_video",
-    "plain_frames",
-    "plane_bytes",
-    "rewrite_packets",
-    "truncated",
-    "with_matrix",
-    "write_copies",
-    "write_video",
-]
-
 av.logging.set_level(None)  # FFmpeg's lines about damage
 os.environ.setdefault("SVT_LOG", "1")  # libsvtav1 prints its settings otherwise
 
 _X264 = {"x264-params": "bframes=3:keyint=30:scenecut=0"}
 _X265 = {"x265-params": "bframes=4:keyint=30:open-gop=0:log-level=none"}
+_X265_CHOSEN = {"x265-params": "bframes=4:keyint=30:log-level=none"}  # whether groups are open
+_OPEN = {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}
+_VP9 = {"deadline": "realtime", "cpu-used": "8"}
+_HIDDEN = {"lag-in-frames": "16", "auto-alt-ref": "1", "cpu-used": "8"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +58,7 @@ class Video:
     time_base: Fraction = Fraction(1, 25)
     times: tuple[int, ...] | None = None
     muxer: Mapping[str, str] = field(default_factory=dict)
-    matrix: tuple[int, int, int, int] = (1, 0, 0, 1)
+    matrix: tuple[float, float, float, float] = (1, 0, 0, 1)
     edits: tuple[tuple[int, int], ...] | None = None
     cut: float = 1.0
 
@@ -245,7 +235,7 @@ VIDEOS: dict[str, Video] = {
     "h264 mp4 no b-frames": Video("mp4", "libx264", {"x264-params": "bframes=0:scenecut=0"}),
     "h264 mp4 pyramid": Video("mp4", "libx264", {"x264-params": "bframes=7:b-pyramid=normal:b-adapt=0:scenecut=0"}),
     "h264 mp4 strict pyramid": Video("mp4", "libx264", {"x264-params": "bframes=5:b-pyramid=strict:b-adapt=0"}),
-    "h264 mp4 open group": Video("mp4", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
+    "h264 mp4 open group": Video("mp4", "libx264", _OPEN),
     "h264 mp4 intra refresh": Video("mp4", "libx264", {"x264-params": "intra-refresh=1:keyint=20"}),
     "h264 mp4 one key frame": Video("mp4", "libx264", {"x264-params": "bframes=3:keyint=infinite"}, key_distance=999),
     "h264 mp4 variable rate": Video("mp4", "libx264", _X264, times=_UNEVEN),
@@ -275,27 +265,21 @@ VIDEOS: dict[str, Video] = {
     "h264 mov": Video("mov", "libx264", _X264),
     "h264 mkv": Video("matroska", "libx264", _X264),
     "h264 mkv variable rate": Video("matroska", "libx264", _X264, times=_UNEVEN),
-    "h264 mkv open group": Video("matroska", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
+    "h264 mkv open group": Video("matroska", "libx264", _OPEN),
     "h264 mkv start offset": Video("matroska", "libx264", _X264, times=tuple(range(50, 140))),
     "h264 avi": Video("avi", "libx264", {"x264-params": "bframes=0:scenecut=0"}),
     "h264 avi b-frames": Video("avi", "libx264", _X264),
     "h264 ts": Video("mpegts", "libx264", _X264),
-    "h264 ts open group": Video("mpegts", "libx264", {"x264-params": "bframes=3:open-gop=1:scenecut=0:b-adapt=0"}),
+    "h264 ts open group": Video("mpegts", "libx264", _OPEN),
     "h264 ts start offset": Video("mpegts", "libx264", _X264, times=tuple(range(200, 290))),
     "hevc mp4": Video("mp4", "libx265", _X265),
     "hevc mp4 open group": Video("mp4", "libx265", {"x265-params": "bframes=4:keyint=30:open-gop=1:log-level=none"}),
     "hevc mp4 variable rate": Video("mp4", "libx265", _X265, times=_UNEVEN),
-    "hevc mkv 10 bits": Video(
-        "matroska", "libx265", {"x265-params": "bframes=4:keyint=30:log-level=none"}, "yuv420p10le"
-    ),
-    "vp9 webm": Video("webm", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}),
-    "vp9 webm hidden frames": Video(
-        "webm", "libvpx-vp9", {"lag-in-frames": "16", "auto-alt-ref": "1", "cpu-used": "8"}
-    ),
-    "vp9 webm variable rate": Video(
-        "webm", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}, times=tuple(k + 75 for k in _UNEVEN)
-    ),
-    "vp9 mkv 444": Video("matroska", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}, "yuv444p"),
+    "hevc mkv 10 bits": Video("matroska", "libx265", _X265_CHOSEN, "yuv420p10le"),
+    "vp9 webm": Video("webm", "libvpx-vp9", _VP9),
+    "vp9 webm hidden frames": Video("webm", "libvpx-vp9", _HIDDEN),
+    "vp9 webm variable rate": Video("webm", "libvpx-vp9", _VP9, times=tuple(k + 75 for k in _UNEVEN)),
+    "vp9 mkv 444": Video("matroska", "libvpx-vp9", _VP9, "yuv444p"),
     "av1 mp4": Video("mp4", "libsvtav1", {"preset": "12"}),
     "av1 webm": Video("webm", "libsvtav1", {"preset": "12"}, "yuv420p10le"),
     "av1 webm variable rate": Video("webm", "libsvtav1", {"preset": "12"}, times=_UNEVEN),
