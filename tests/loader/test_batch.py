@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from cuaug import ArgumentError, Batch, Loader, SourceError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Memory, png
+from tests.support.loader.further_pictures import Labeled, Memory, png
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=30)]
@@ -70,7 +70,9 @@ def test_default_collate():
     "twin", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b)), lambda b: b.to("cpu")]
 )
 def test_copies(batch, twin):
-    assert_kept(twin(batch), batch)
+    made = twin(batch)
+    assert_kept(made, batch)
+    assert made.images.equal(batch.images) and made.labels.equal(batch.labels)
 
 
 def test_paths(tmp_path):
@@ -129,29 +131,19 @@ def test_a_digest_is_that_of_any_machine():
 # --- the dtype of labels ---------------------------------------------------------------------------------------------
 
 
-class Labeled(Memory):
-    def __init__(self, *labels: object, name: str = "values") -> None:
-        super().__init__(len(labels))
-        setattr(self, name, labels)
-        self._labels = labels
-
-    def read(self, index: int):
-        return png(index), self._labels[index]
-
-
 def dtypes(source, **options) -> list[torch.dtype]:
     with Loader(source, batch_size=1, threads=2, **options) as loading:
         return [batch.labels.dtype for batch in loading]
 
 
 def test_declared_labels_decide():
-    assert dtypes(Labeled(1, 2, 0.5, name="labels")) == [torch.float64] * 3
-    assert dtypes(Labeled(1, 2, 3, name="labels")) == [torch.int64] * 3
+    assert dtypes(Labeled(1, 2, 0.5, attribute="labels")) == [torch.float64] * 3
+    assert dtypes(Labeled(1, 2, 3, attribute="labels")) == [torch.int64] * 3
 
 
 def test_mixed_labels_are_floats_whatever_the_source_declares():
     chain = [T.MixUp(num_classes=4)]
-    with Loader(Labeled(1, 2, 3, name="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
+    with Loader(Labeled(1, 2, 3, attribute="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
         assert [batch.labels.dtype for batch in loading] == [torch.float32] * 2
 
 

@@ -164,20 +164,6 @@ def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
     shutil.rmtree(tmp_path / "cache")
 
 
-def test_one_cache_for_two_loaders(photos):
-    """Training and evaluation over the same files."""
-    cache = DecodedCache(100)
-    with Loader(photos, T.CenterCrop(48), cache=cache, batch_size=4) as first:
-        list(first)
-    source = Labeled(photos)
-    del first
-    with pytest.raises(LoaderError, match="serves a loader over other samples"):
-        Loader(source.paths[:5], T.CenterCrop(48), cache=cache)
-    with Loader(photos, T.CenterCrop(20), cache=cache, batch_size=4) as second:
-        list(second)
-    assert cache.stats.samples == 12
-
-
 @pytest.mark.parametrize("kind", ["decoded", "disk"])
 def test_the_same_names_in_another_folder_are_another_data_set(tmp_path, kind):
     """For example left and right images of stereo pairs; their states are compatible."""

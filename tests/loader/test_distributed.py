@@ -33,11 +33,8 @@ def test_torchrun(tmp_path, loaders_device):
     with Launch("tests.support.loader.ddp", tmp_path / "run", world_size=world_size) as launch:
         assert launch.wait() == 0, launch.output
     ranks = [json.loads((launch.folder / f"{rank}.json").read_text()) for rank in range(world_size)]
-    for rank, result in enumerate(ranks):
-        assert result["environment"] == result["torch.distributed"] == [rank, world_size]
-        assert result["given"] == [5, 6]
     for number, case in enumerate(ddp.CASES):
-        epochs = [result["epochs"][number] for result in ranks]
+        epochs = [rank[number] for rank in ranks]
         steps = {len(epoch["batches"]) for epoch in epochs} | {epoch["length"] for epoch in epochs}
         assert len(steps) == 1, f"{case}: {steps} steps"
         samples = [sample for epoch in epochs for batch in epoch["batches"] for sample in zip(*batch, strict=True)]

@@ -231,14 +231,6 @@ def callback(error):
 ready()
 list(Loader(Memory(4000, damaged=[80]), batch_size=8, threads=4, on_error="skip", error_callback=callback))
 """,
-    "consumer": """
-def consumer():
-    for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
-        ready()
-        raise KeyError("the consumer's own")
-
-consumer()
-""",
     "generator": """
 def generator():
     with Loader(Memory(4000), batch_size=8, threads=4) as loader:

@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler
 
 from cuaug import Loader, LoaderError, ShardSampler, WeightedSampler
 from tests.loader.test_resume import CHAIN, rest, stopped
-from tests.support.loader.further_pictures import Memory
+from tests.support.loader.further_pictures import Memory, Named
 
 # --- content and savers ----------------------------------------------------------------------------------------------
 
@@ -52,15 +52,6 @@ def test_torch_saves_a_loader_in_a_distributed_checkpoint(tmp_path):
 # --- states of other loaders -----------------------------------------------------------------------------------------
 
 
-class Named(Memory):
-    def __init__(self, name: str) -> None:
-        super().__init__(20)
-        self.name = name
-
-    def fingerprint(self) -> str:
-        return self.name
-
-
 def weighted(*weights: float) -> WeightedSampler:
     return WeightedSampler([*weights, *[1.0] * (20 - len(weights))])
 
@@ -86,8 +77,8 @@ GIVES = r"checksum of that epoch's order: \d+ in the state, \d+ here"
             ],
         ),
         (
-            {"files": Named("cats")},
-            {"files": Named("dogs")},
+            {"files": Named("cats", 20)},
+            {"files": Named("dogs", 20)},
             [r"fingerprint of the source \(its names and labels\): 'cats' in the state, 'dogs' here"],
         ),
         ({"shuffle": True}, {}, ["order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here", GIVES]),
@@ -133,7 +124,7 @@ def test_a_state_of_another_loader_is_refused_with_the_differences(there, here, 
 
 def test_unknown_fields_are_not_compared():
     """A source without a fingerprint, or a state between two epochs, which has no order."""
-    with Loader(Named("cats")) as named, Loader(Memory(20)) as unnamed:
+    with Loader(Named("cats", 20)) as named, Loader(Memory(20)) as unnamed:
         named.load_state_dict(stopped(unnamed, 3))
         unnamed.load_state_dict(stopped(named, 1))
         assert unnamed.state_dict()["position"] == 4

@@ -12,25 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
-from tests.support.codec.encoded_images import photo
-
-__all__ = [
-    "Arrays",
-    "Bytes",
-    "Memory",
-    "checksums",
-    "color_of",
-    "noisy_jpeg",
-    "numbers_of",
-    "photo",
-    "planes_of",
-    "png",
-    "slow_to_decode",
-    "write_photos",
-]
+from cuaug import Loader
+from tests.support.codec.encoded_images import photo as photo
 
 
 def color_of(number: int) -> tuple[int, int, int]:
@@ -121,24 +108,46 @@ class Memory:
 class Bytes:
     """Encoded images in memory, labeled with their index."""
 
-    def __init__(self, *data: bytes) -> None:
+    def __init__(self, *data: Any) -> None:
         self.data = data
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def read(self, index: int) -> tuple[bytes, int]:
+    def read(self, index: int) -> tuple[Any, int]:
         return self.data[index], index
 
 
-class Arrays:
+class Arrays(Bytes):
     """Decoded images in memory, labeled with their index."""
 
-    def __init__(self, *arrays: np.ndarray) -> None:
-        self.arrays = arrays
 
-    def __len__(self) -> int:
-        return len(self.arrays)
+class Named(Memory):
+    """Images with a fingerprint."""
 
-    def read(self, index: int) -> tuple[np.ndarray, int]:
-        return self.arrays[index], index
+    def __init__(self, name: str, count: int) -> None:
+        super().__init__(count)
+        self.name = name
+
+    def fingerprint(self) -> str:
+        return self.name
+
+
+class Labeled(Memory):
+    """Images with the given labels, which are also an attribute if it has a name."""
+
+    def __init__(self, *labels: Any, attribute: str | None = None) -> None:
+        super().__init__(len(labels))
+        self._labels = labels
+        if attribute is not None:
+            setattr(self, attribute, labels)
+
+    def read(self, index: int) -> tuple[bytes, Any]:
+        return png(index), self._labels[index]
+
+
+def assert_epoch_raises(kind: type[Exception], message: str, files: Any, chain: Any = (), **options: Any) -> Exception:
+    """The error of an epoch of a new Loader, whose message must match."""
+    with Loader(files, chain, **options) as loader, pytest.raises(kind, match=message) as caught:
+        list(loader)
+    return caught.value
