@@ -7,6 +7,7 @@ blocks are not in use and their number does not grow. The last test uses the def
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import json
@@ -193,3 +194,36 @@ def test_a_failed_allocation_is_a_memory_error():
     for size in (1 << 50, 1 << 62):
         with pytest.raises(MemoryError, match=rf"no memory for {size:,} bytes"):
             pages(size)
+
+
+CLOSED = """
+import io, json
+import psutil
+from PIL import Image
+from cuaug.pipeline import pipeline
+from tests.support.loader.further_pictures import Bytes
+
+def encoded(height, width, form):
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), "red").save(out, form)
+    return out.getvalue()
+
+def measured_release():
+    levels.append(psutil.Process().memory_info().rss >> 20)
+    release()
+    levels.append(psutil.Process().memory_info().rss >> 20)
+
+levels, release = [], pipeline.release_freed_memory
+pipeline.release_freed_memory = measured_release
+data = [encoded(2400, 2600 + 100 * i, form) for i, form in enumerate(("GIF", "PPM", "TIFF", "GIF"))]
+with Loader(Bytes(*data * 8), T.Resize((64, 64)), batch_size=8, threads=8, device="cpu") as loader:
+    for _ in loader:
+        pass
+print(json.dumps(levels))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library keeps no memory to trim")
+def test_close_returns_memory_that_the_c_library_has_kept():
+    before, after = json.loads(run_apart(CLOSED, {}))
+    assert after < before - 50, f"{before} MB before, {after} MB after"
