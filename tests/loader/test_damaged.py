@@ -151,33 +151,6 @@ def test_the_callback_and_the_log(on_error, tmp_path, caplog):
         assert message.startswith(f"{verb}: cannot decode {paths[k]!r} (sample {k}): ")
 
 
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (OSError("bad tile", 17), "[Errno bad tile] 17"),
-        (OSError(5, None), "[Errno 5] None"),
-        (OSError(5, ""), "[Errno 5] "),
-        (OSError(5, "Input/output error"), "Input/output error"),
-        (OSError("bad tile"), "bad tile"),
-        (OSError(), "OSError"),
-    ],
-    ids=repr,
-)
-def test_an_oserror_of_any_form_costs_its_sample(error, cause):
-    """A source's own OSError may hold any values."""
-
-    class Fails(Memory):
-        def read(self, index):
-            if index == 1:
-                raise error
-            return super().read(index)
-
-    told: list[DecodeError] = []
-    with Loader(Fails(3), batch_size=3, on_error="skip", error_callback=told.append) as loader:
-        assert [numbers_of(images) for images, _ in loader] == [[0, 2]]
-    assert [(each.index, each.cause) for each in told] == [(1, cause)]
-
-
 @pytest.fixture
 def no_more_files():
     """After its call, no file can be opened until the test ends."""

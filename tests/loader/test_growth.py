@@ -11,23 +11,9 @@ import pytest
 import cuaug
 from cuaug import transforms as T
 from cuaug.sources import open_source
-from tests.support.codec.encoded_images import JPEG
+from tests.support.loader.further_pictures import WatchedSource
 
 CHAIN = [T.Resize((8, 8))]
-
-
-class Counted:
-    """A source that repeats one file, and counts its calls."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.reads = count, 0
-
-    def __len__(self) -> int:
-        return self.count
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        self.reads += 1
-        return JPEG, index
 
 
 def calls(work: Callable[[], Any]) -> int:
@@ -64,19 +50,19 @@ def test_a_list_costs_no_call_per_entry(kind):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_starting_calls_no_method_of_the_source_per_sample(shuffle):
-    def start(source: Counted) -> None:
+    def start(source: WatchedSource) -> None:
         cuaug.Loader(source, CHAIN, shuffle=shuffle, device="cpu", threads=1).close()
 
-    few, many = Counted(10), Counted(1_000_000)
+    few, many = WatchedSource(10), WatchedSource(1_000_000)
     start(few)  # one-time imports and objects
     assert calls(lambda: start(many)) == calls(lambda: start(few))
-    assert many.reads == 0
+    assert many.reads == []
 
 
 def test_only_prefetched_batches_are_read():
-    source = Counted(100_000)
+    source = WatchedSource(100_000)
     with cuaug.Loader(source, CHAIN, batch_size=4, prefetch=2, shuffle=True, device="cpu", threads=1) as loader:
         batches = iter(loader)
         next(batches)
         batches.close()
-    assert 4 <= source.reads <= 3 * 4
+    assert 4 <= len(source.reads) <= 3 * 4

@@ -73,8 +73,7 @@ print(sum(len(labels) for _, labels in batches), sum(len(labels) for _, labels i
 @pytest.mark.cpu_only
 def test_locks_are_free_in_a_forked_child():
     """Other threads held them at the fork."""
-    assert (
-        run(f"""{CHILD}
+    output = run(f"""{CHILD}
 loader = Loader(Memory(400), batch_size=4, threads=3)
 batches = iter(loader)
 kept = next(batches)
@@ -93,16 +92,14 @@ if pid == 0:
 release.set()
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(list(batches)))
 """)
-        == "5 99\n"
-    )
+    assert output == "5 99\n"
 
 
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("decoders", IMPORTING)
 def test_a_fork_waits_for_a_thread_that_imports_the_decoders(decoders):
     """Else the child would wait for that import for ever."""
-    assert (
-        run(f"""{IMPORTING[decoders]}
+    output = run(f"""{IMPORTING[decoders]}
 child = os.fork()
 if child == 0:
     signal.alarm(100)
@@ -110,8 +107,7 @@ if child == 0:
     os._exit(0 if complete == list(range(40)) and nv().__version__ else 3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """)
-        == "0\n"
-    )
+    assert output == "0\n"
 
 
 # --- spawned workers, pickling ---------------------------------------------------------------------------------------
@@ -163,8 +159,7 @@ def test_a_loader_does_not_pickle():
 def test_nothing_is_left_behind(tmp_path):
     """Threads, file descriptors, mapped and temporary files, shared memory, after each kind of end five times."""
     (tmp_path / "temporary").mkdir()
-    assert (
-        run(f"""
+    output = run(f"""
 import logging, tempfile
 from pathlib import Path
 import psutil
@@ -276,8 +271,7 @@ for _ in range(5):
 after = settled(before)
 print(after == before or (before, after), after[4], os.listdir(tempfile.tempdir))
 """)
-        == "True [] []\n"
-    )
+    assert output == "True [] []\n"
 
 
 def held() -> list[Any]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cuaug import Batch, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
+from tests.support.loader.further_pictures import Bytes, Memory, WatchedSource, noisy_jpeg, numbers_of, png
 from tests.support.loader.programs import run_apart
 from tests.support.waiting import eventually
 
@@ -121,13 +121,7 @@ def test_close_during_an_iteration(consumed):
 
 def test_close_from_another_thread_wakes_the_consumer():
     release = threading.Event()
-
-    class Stuck(Memory):
-        def read(self, index):
-            release.wait()
-            return super().read(index)
-
-    loader = Loader(Stuck(8), threads=1)
+    loader = Loader(WatchedSource(8, lambda index: release.wait()), threads=1)
     closer = threading.Timer(0.2, loader.close)
     closer.start()
     with pytest.raises(LoaderError, match="closed"):
@@ -187,14 +181,12 @@ def test_close_while_a_read_is_stuck():
     """It does not wait for the read; the thread ends with the read."""
     release, stuck = threading.Event(), threading.Event()
 
-    class Stuck(Memory):
-        def read(self, index):
-            if index >= 4:
-                stuck.set()
-                release.wait()
-            return super().read(index)
+    def before(index: int) -> None:
+        if index >= 4:
+            stuck.set()
+            release.wait()
 
-    loader = Loader(Stuck(40), batch_size=4, threads=2)
+    loader = Loader(WatchedSource(40, before), batch_size=4, threads=2)
     batches = iter(loader)
     kept = next(batches)
     stuck.wait()

@@ -8,6 +8,7 @@ import io
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,23 @@ class Memory:
         if self.slow:
             time.sleep(random.random() * self.slow)
         return b"nothing" if index in self.damaged else png(index), index
+
+
+class WatchedSource(Memory):
+    """Records the samples that are read, and names their paths. Calls `before` before each read."""
+
+    def __init__(self, count: int, before: Callable[[int], object] = lambda index: None, damaged: object = ()) -> None:
+        super().__init__(count, damaged)
+        self.reads: list[int] = []
+        self._before = before
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        self.reads.append(index)
+        self._before(index)
+        return super().read(index)
+
+    def path(self, index: int) -> str:
+        return f"disk/{index}.png"
 
 
 class Bytes:
