@@ -18,7 +18,7 @@ from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.sources import FromDataset
 from tests.loader.test_reproducible import samples, training_chain
-from tests.support.loader.further_pictures import Arrays, Memory, numbers_of, photo, png, write_photos
+from tests.support.loader.further_pictures import Arrays, Memory, epoch_of, numbers_of, photo, png, write_photos
 
 
 class Counting:
@@ -188,8 +188,7 @@ def test_the_same_names_in_another_folder_are_another_data_set(tmp_path, kind):
 def test_a_disk_cache_notices_a_rebuilt_data_set(tmp_path):
     def load() -> int:
         cache = DecodedCache(limit_bytes=10**6, directory=tmp_path / "cache")
-        with Loader([str(tmp_path / "0.png")], cache=cache) as loader:
-            return numbers_of(next(iter(loader)).images)[0]
+        return numbers_of(epoch_of([str(tmp_path / "0.png")], cache=cache)[0].images)[0]
 
     (tmp_path / "0.png").write_bytes(png(1))
     assert load() == load() == 1

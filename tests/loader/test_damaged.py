@@ -17,7 +17,15 @@ from cuaug import transforms as T
 from cuaug.sampling import Epoch, ShuffledOrder
 from cuaug.sources import open_source
 from tests.loader.test_reproducible import samples, training_chain
-from tests.support.loader.further_pictures import Bytes, Memory, assert_epoch_raises, numbers_of, png, write_photos
+from tests.support.loader.further_pictures import (
+    Bytes,
+    Memory,
+    assert_epoch_raises,
+    epoch_of,
+    numbers_of,
+    png,
+    write_photos,
+)
 
 
 @pytest.mark.slow
@@ -69,8 +77,7 @@ def test_a_replacement_is_augmented_as_at_its_own_position(tmp_path):
     assert set(whole) == {0, 1, 3, 4, 7}
     for batch_size in (1, 3, 8):
         options = {"batch_size": batch_size, "on_error": "replace", "layout": "NHWC", "seed": 0}
-        with Loader(paths, training_chain(), **options) as loader:
-            batches = list(loader)
+        batches = epoch_of(paths, training_chain(), **options)
         assert [len(batch.images) for batch in batches] == {1: [1] * 8, 3: [3, 3, 2], 8: [8]}[batch_size]
         for batch in batches:
             assert batch.images.is_contiguous(memory_format=torch.channels_last)

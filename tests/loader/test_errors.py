@@ -16,7 +16,7 @@ from PIL import Image
 from cuaug import CuaugError, DecodeError, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from tests.support.codec.encoded_images import encode, photo
-from tests.support.loader.further_pictures import Bytes, Memory, assert_epoch_raises, numbers_of, png
+from tests.support.loader.further_pictures import Bytes, Memory, assert_epoch_raises, epoch_of, numbers_of, png
 
 
 def jpeg(height: int, width: int) -> bytes:
@@ -151,8 +151,7 @@ def test_impossible_file_names(name):
         def read(self, index):
             return (name, 1) if index == 1 else super().read(index)
 
-    with Loader(Named(3), batch_size=3, on_error="skip") as loader:
-        assert [labels.tolist() for _, labels in loader] == [[0, 2]]
+    assert [labels.tolist() for _, labels in epoch_of(Named(3), batch_size=3, on_error="skip")] == [[0, 2]]
     with Loader(Named(3), batch_size=3) as loader, pytest.raises(DecodeError, match=r"sample 1.*(null|surrogates)"):
         list(loader)
 
@@ -226,8 +225,7 @@ def test_labels_that_cannot_be_merged(labels, tmp_path):
     files = [(tmp_path / "a.png", label) for label in labels]
     error = assert_epoch_raises(LoaderError, "do not make a tensor", files, batch_size=2)
     assert repr(labels[0]) in str(error) and repr(labels[1]) in str(error)
-    with Loader(files, batch_size=2, collate_fn=list) as loader:
-        assert next(iter(loader)).labels == labels
+    assert epoch_of(files, batch_size=2, collate_fn=list)[0].labels == labels
 
 
 @pytest.mark.parametrize("odd", [None, "", b"cat", object], ids=repr)
@@ -303,11 +301,9 @@ def test_transforms_that_leave_different_sizes():
     data = [jpeg(40, 60), jpeg(40, 61)]
     message = "different sizes.*sample 0 is 40 x 60, sample 1 is 40 x 61.*CenterCrop"
     assert_epoch_raises(TransformError, message, Bytes(*data), T.RandomHorizontalFlip(), batch_size=2)
-    with Loader(Bytes(*data), batch_size=1) as loader:
-        assert [tuple(images.shape[2:]) for images, _ in loader] == [(40, 60), (40, 61)]
+    assert [tuple(images.shape[2:]) for images, _ in epoch_of(Bytes(*data), batch_size=1)] == [(40, 60), (40, 61)]
 
 
 def test_conversion_between_floats_does_not_normalize():
     chain = [T.ToDtype(torch.float16, scale=True), T.ToDtype(torch.float32), T.MixUp(num_classes=9)]
-    with Loader(Memory(4), chain, dtype=torch.uint8) as loader:
-        assert next(iter(loader)).images.max() > 1
+    assert epoch_of(Memory(4), chain, dtype=torch.uint8)[0].images.max() > 1

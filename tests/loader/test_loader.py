@@ -22,6 +22,7 @@ from tests.support.loader.further_pictures import (
     Memory,
     assert_epoch_raises,
     color_of,
+    epoch_of,
     numbers_of,
 )
 
@@ -80,8 +81,7 @@ def test_a_directory_of_class_folders(tree, as_type):
     ids=["int", "float", "bool", "list", "float32", "tensor", "vector"],
 )
 def test_labels_that_make_a_tensor(labels, want):
-    with Loader(Labeled(*labels, attribute="labels"), batch_size=2) as loader:
-        ((_, got),) = loader
+    ((_, got),) = epoch_of(Labeled(*labels, attribute="labels"), batch_size=2)
     assert got.dtype == want.dtype and got.cpu().equal(want)
 
 
@@ -130,8 +130,7 @@ def test_a_rank_without_samples_reports_its_empty_batch():
 )
 def test_arrays_of_any_strides(view, width):
     array = view(photo(8, 5)[:, :width].copy())
-    with Loader(Arrays(array)) as loader:
-        ((images, _),) = loader
+    ((images, _),) = epoch_of(Arrays(array))
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), array)
 
 
@@ -143,16 +142,14 @@ def test_arrays_of_any_strides(view, width):
 def test_exif_orientation_is_applied_by_default(orientation):
     data, upright = (tagged_files(value)["jpeg"] for value in (orientation, 1))
     for apply_exif, want in ((True, as_pillow(data)), (False, as_pillow(upright))):
-        with Loader(Bytes(data), decode=DecodeOptions(apply_exif=apply_exif), threads=1) as loader:
-            ((images, _),) = loader
+        ((images, _),) = epoch_of(Bytes(data), decode=DecodeOptions(apply_exif=apply_exif), threads=1)
         np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), want)
 
 
 @pytest.mark.cpu_only
 def test_images_of_every_mode_become_rgb():
     files, options = FORMATS.values(), DecodeOptions(lossy=True)  # the first page or frame of several
-    with Loader(Bytes(*files), batch_size=len(files), stack=False, threads=2, decode=options) as loader:
-        (batch,) = loader
+    (batch,) = epoch_of(Bytes(*files), batch_size=len(files), stack=False, threads=2, decode=options)
     for image, data in zip(batch.images, files, strict=True):
         np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), as_pillow(data))
 

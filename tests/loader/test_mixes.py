@@ -14,7 +14,7 @@ from PIL import Image
 import cuaug
 from cuaug import Batch, ChainWarning, TransformError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import assert_epoch_raises
+from tests.support.loader.further_pictures import assert_epoch_raises, epoch_of
 
 EPOCHS, END, COUNT = 4, 2, 11
 
@@ -68,9 +68,8 @@ CHAIN = [
 ]
 
 
-def epoch_of(files: list[Any], **settings: Any) -> list[Batch]:
-    with cuaug.Loader(labeled(files, False), CHAIN, shuffle=True, seed=5, **settings) as loader:
-        batches = list(loader)
+def mixed(files: list[Any], **settings: Any) -> list[Batch]:
+    batches = epoch_of(labeled(files, False), CHAIN, shuffle=True, seed=5, **settings)
     for batch in batches:
         assert batch.labels.shape == (len(batch.images), 4) and batch.labels.dtype == torch.float32
         torch.testing.assert_close(batch.labels.cpu().sum(1), torch.ones(len(batch.images)))
@@ -79,12 +78,12 @@ def epoch_of(files: list[Any], **settings: Any) -> list[Batch]:
 
 @pytest.mark.parametrize("settings", [{"batch_size": 1}, {"batch_size": 4}, {"batch_size": 4, "threads": 3}])
 def test_mixes_do_not_depend_on_the_batch_size(files, settings):
-    assert_same(samples_of(epoch_of(files, batch_size=11)), samples_of(epoch_of(files, **settings)))
+    assert_same(samples_of(mixed(files, batch_size=11)), samples_of(mixed(files, **settings)))
 
 
 def test_mixes_do_not_depend_on_the_ranks(files):
-    together = [batch for rank in range(3) for batch in epoch_of(files, batch_size=2, rank=rank, world_size=3)]
-    alone = samples_of(epoch_of(files, batch_size=11))
+    together = [batch for rank in range(3) for batch in mixed(files, batch_size=2, rank=rank, world_size=3)]
+    alone = samples_of(mixed(files, batch_size=11))
     assert_same(dict(sorted(alone.items())), dict(sorted(samples_of(together).items())))
 
 
@@ -107,11 +106,11 @@ def test_fields_of_a_label_are_no_soft_label():
 def test_damaged_samples(files, on_error):
     for i in (0, 5, 6):
         open(files[i][0], "wb").close()
-    batches = epoch_of(files, batch_size=4, on_error=on_error)
+    batches = mixed(files, batch_size=4, on_error=on_error)
     assert sorted(samples_of(batches)) == [1, 2, 3, 4, 7, 8, 9, 10]
     if on_error == "replace":
         assert [len(batch.images) for batch in batches] == [4, 4, 3]
-        assert_same(samples_of(epoch_of(files, batch_size=11, on_error=on_error)), samples_of(batches))
+        assert_same(samples_of(mixed(files, batch_size=11, on_error=on_error)), samples_of(batches))
     assert all(len(batch.params()) == len(batch.images) for batch in batches)
 
 

@@ -14,7 +14,7 @@ from cuaug import transforms as T
 from cuaug.batch import Batch
 from cuaug.sources import Videos
 from tests.references import packing as reference
-from tests.support.loader.further_pictures import assert_epoch_raises, write_photos
+from tests.support.loader.further_pictures import assert_epoch_raises, epoch_of, write_photos
 from tests.support.video.videos import VIDEOS, write_video
 
 BASE = [
@@ -81,8 +81,7 @@ def test_batches_of_damaged_files_alone_are_empty(tmp_path, name):
     paths = write_photos(tmp_path, 6, form="PNG")
     for path in paths[:3]:
         Path(path).write_bytes(b"no picture")
-    with Loader(paths, [*BASE, PACKED[name]], batch_size=3, on_error="skip", device="cpu") as loader:
-        empty, full = loader
+    empty, full = epoch_of(paths, [*BASE, PACKED[name]], batch_size=3, on_error="skip", device="cpu")
     assert len(empty.images) == len(empty.labels) == len(empty.indices) == len(empty.packing.sizes) == 0
     assert empty.images.ndim == full.images.ndim and empty.images.dtype == full.images.dtype
     assert images_of(empty, PACKED[name]) == [] or empty.packing.cu_seqlens.tolist() == [0]
@@ -114,8 +113,7 @@ def test_patches_of_clips(tmp_path, frames):
     with Loader(Videos(paths, frames=frames), BASE, batch_size=1, seed=3, device="cpu") as loader:
         clips = [batch.images[0] for batch in loader]
     want = [torch.from_numpy(reference.patches(clip.numpy(), 8, 2, 2)) for clip in clips]
-    with Loader(Videos(paths, frames=frames), [*BASE, last], batch_size=2, seed=3, device="cpu") as loader:
-        (batch,) = loader
+    (batch,) = epoch_of(Videos(paths, frames=frames), [*BASE, last], batch_size=2, seed=3, device="cpu")
     assert clips[0].shape != clips[1].shape and torch.equal(batch.images, torch.cat(want))
     assert batch.packing.grid_thw[:, 0].tolist() == [(frames + 1) // 2] * 2
     assert batch.packing.cu_seqlens.diff().tolist() == list(map(len, want))
@@ -130,10 +128,8 @@ def test_boxes_of_a_detector_stay_with_their_images(tmp_path):
     labels = [{"boxes": torch.tensor([[1.0, 2, 9, 8]]), "labels": torch.tensor([i])} for i in range(4)]
     chain = [T.Resize(40), T.RandomHorizontalFlip(1.0), T.Normalize(0.5, 0.25)]
     pairs = list(zip(paths, labels, strict=True))
-    with Loader(pairs, chain, batch_size=4, stack=False, device="cpu") as loader:
-        (want,) = loader
-    with Loader(pairs, [*chain, T.PadToLargest()], batch_size=4, device="cpu") as loader:
-        (got,) = loader
+    (want,) = epoch_of(pairs, chain, batch_size=4, stack=False, device="cpu")
+    (got,) = epoch_of(pairs, [*chain, T.PadToLargest()], batch_size=4, device="cpu")
     for one, other in zip(got.labels, want.labels, strict=True):
         assert torch.equal(one["boxes"], other["boxes"])
     assert got.show().size[0] > 0

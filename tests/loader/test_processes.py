@@ -19,7 +19,7 @@ from cuaug import transforms as T
 from cuaug.codec import EncodedImage
 from cuaug.pipeline.job import Job
 from tests.loader.test_reproducible import training_chain
-from tests.support.loader.further_pictures import Bytes, Memory, write_photos
+from tests.support.loader.further_pictures import Bytes, Memory, epoch_of, write_photos
 from tests.support.loader.programs import IMPORTING, run
 
 # --- forked children -------------------------------------------------------------------------------------------------
@@ -113,14 +113,13 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 # --- spawned workers, pickling ---------------------------------------------------------------------------------------
 
 
-def epoch_of(source: Any, chain: Any) -> list[Batch]:
-    with Loader(source, chain, batch_size=5, shuffle=True, seed=3, threads=2, device="cpu") as loader:
-        return list(loader)
+def shuffled_epoch(source: Any, chain: Any) -> list[Batch]:
+    return epoch_of(source, chain, batch_size=5, shuffle=True, seed=3, threads=2, device="cpu")
 
 
 def pickled_epoch_of(source: Any, chain: Any) -> bytes:
     """Pickled here: torch would pass tensors in shared memory."""
-    return pickle.dumps(epoch_of(source, chain))
+    return pickle.dumps(shuffled_epoch(source, chain))
 
 
 def assert_equal(actual: list[Batch], expected: list[Batch]) -> None:
@@ -138,11 +137,14 @@ def test_transforms_sources_and_batches_pickle_to_a_spawned_worker_and_back(tmp_
     paths = write_photos(tmp_path, 12)
     (tmp_path / "list.txt").write_text("".join(f"{Path(path).name} {i}\n" for i, path in enumerate(paths)))
     for source in (Memory(12), sources.Files(paths), sources.ListFile(tmp_path / "list.txt")):
-        assert_equal(epoch_of(pickle.loads(pickle.dumps(source)), training_chain()), epoch_of(source, training_chain()))
+        assert_equal(
+            shuffled_epoch(pickle.loads(pickle.dumps(source)), training_chain()),
+            shuffled_epoch(source, training_chain()),
+        )
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        want = epoch_of(sources.Files(paths), training_chain())
+        want = shuffled_epoch(sources.Files(paths), training_chain())
         assert_equal(pickle.loads(pool.submit(pickled_epoch_of, sources.Files(paths), training_chain()).result()), want)
-        assert_equal(pool.submit(epoch_of, sources.Files(paths), training_chain()).result(), want)
+        assert_equal(pool.submit(shuffled_epoch, sources.Files(paths), training_chain()).result(), want)
 
 
 def test_a_loader_does_not_pickle():

@@ -17,7 +17,7 @@ from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, TransformErro
 from cuaug import transforms as T
 from cuaug.sources import Files, TarShards, open_source
 from cuaug.sources.file_bytes import read_bytes
-from tests.support.loader.further_pictures import assert_epoch_raises, png
+from tests.support.loader.further_pictures import assert_epoch_raises, epoch_of, png
 from tests.support.sources.writers import write_tar
 
 
@@ -91,15 +91,13 @@ def test_an_image_that_makes_its_batch_too_large():
     """Each could be planned alone; together they are padded to the largest."""
     pictures = [png(0, 2000, 3), png(0, 3, 2000), *[png(0, 20 + i, 20) for i in range(30)]]
     chain = [T.ElasticTransform(sigma=1.0), T.Resize((8, 8))]
-    with Loader(Pictures(*pictures), chain, batch_size=32, on_error="skip") as loader:
-        (batch,) = loader
+    (batch,) = epoch_of(Pictures(*pictures), chain, batch_size=32, on_error="skip")
     assert 30 <= len(batch.indices) < 32 and batch.indices.tolist()[-30:] == list(range(2, 32))
 
 
 def test_a_failing_replacement_is_replaced():
     source = Pictures(*[png(0, 20, 20)] * 6, *[png(0, 40, 40)] * 2)
-    with Loader(source, [T.RandomCrop(32)], batch_size=8, on_error="replace", device="cpu") as loader:
-        (batch,) = loader
+    (batch,) = epoch_of(source, [T.RandomCrop(32)], batch_size=8, on_error="replace", device="cpu")
     assert batch.valid.tolist() == [False] * 6 + [True] * 2 and set(batch.indices.tolist()) == {6, 7}
 
 
@@ -215,8 +213,7 @@ def test_a_label_that_no_batch_holds_costs_its_sample(paths, label):
         assert loader.stats().failed == 2
     error = assert_epoch_raises(DecodeError, r"2\.png.*the label holds", source, batch_size=3, device="cpu")
     assert error.index == 2 and error.path == paths[2]
-    with Loader(source, batch_size=3, device="cpu", collate_fn=list) as loader:
-        assert sum(len(batch.labels) for batch in loader) == 6
+    assert sum(len(batch.labels) for batch in epoch_of(source, batch_size=3, device="cpu", collate_fn=list)) == 6
 
 
 def test_labels_whose_code_fails_name_the_sample(paths):

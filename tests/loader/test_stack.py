@@ -13,7 +13,7 @@ from PIL import Image
 
 from cuaug import Loader, LoaderError, TransformError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Memory, numbers_of, planes_of, write_photos
+from tests.support.loader.further_pictures import Memory, epoch_of, numbers_of, planes_of, write_photos
 
 CHAIN = [T.RandomShortestSize(range(20, 40)), T.RandomHorizontalFlip(), T.ColorJitter(0.3)]
 LARGE = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
@@ -83,8 +83,7 @@ SEVERAL = pytest.mark.parametrize(
 
 @SEVERAL
 def test_methods_of_a_batch_of_several_tensors(tmp_path, chain, options, shown):
-    with Loader(write_photos(tmp_path, 4), chain, batch_size=4, device="cpu", **options) as loader:
-        batch = next(iter(loader))
+    batch = epoch_of(write_photos(tmp_path, 4), chain, batch_size=4, device="cpu", **options)[0]
     again, into = pickle.loads(pickle.dumps(batch)), [torch.empty_like(image) for image in batch.images]
     batch.copy_into(into)
     for others in (again.images, into, batch.to("cpu").images):
@@ -114,8 +113,7 @@ def test_a_kept_image_keeps_its_pixels(tmp_path, chain, options, shown):
 
 def test_an_image_is_saved_without_the_others():
     """`pickle` and `torch.save` write the whole storage of a tensor, `pickle` once per tensor."""
-    with Loader(Memory(16), batch_size=16, stack=False) as loader:
-        batch = next(iter(loader))
+    batch = epoch_of(Memory(16), batch_size=16, stack=False)[0]
     assert all(image.untyped_storage().nbytes() == image.nbytes for image in batch.images)
 
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import Loader
+from cuaug import Batch, Loader
 from tests.support.codec.encoded_images import photo as photo
 
 
@@ -162,6 +162,14 @@ class Labeled(Memory):
 
     def read(self, index: int) -> tuple[bytes, Any]:
         return png(index), self._labels[index]
+
+
+def epoch_of(files: Any, chain: Any = (), **options: Any) -> list[Batch]:
+    """The batches of an epoch of a new Loader."""
+    with Loader(files, chain, **options) as loader:
+        batches = list(loader)
+        assert len(batches) == len(loader)
+    return batches
 
 
 def assert_epoch_raises(kind: type[Exception], message: str, files: Any, chain: Any = (), **options: Any) -> Exception:
