@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from cuaug import ArgumentError, Batch, Loader, SourceError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Labeled, Memory, png
+from tests.support.loader.further_pictures import Bytes, Labeled, Memory, png
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=30)]
@@ -79,15 +79,7 @@ def test_paths(tmp_path):
     for k in range(5):
         (tmp_path / f"{k}.png").write_bytes(png(k))
     paths = [str(tmp_path / f"{k}.png") for k in range(5)]
-
-    class Unnamed:
-        def __len__(self) -> int:
-            return 5
-
-        def read(self, index: int):
-            return paths[index], index
-
-    for files in (paths, Unnamed()):
+    for files in (paths, Bytes(*paths)):  # also a source whose `read` gives paths
         with Loader(files, batch_size=5, shuffle=True) as named:
             (batch,) = named
             assert batch.paths == [paths[i] for i in batch.indices.tolist()]

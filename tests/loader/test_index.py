@@ -15,7 +15,6 @@ from PIL import Image
 from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug._runtime import cpus
-from cuaug.codec import JpegIndex
 from cuaug.sources.jpeg_index_file import open_index_file
 from tests.loader.test_cache import assert_equal, epochs
 from tests.loader.test_reproducible import training_chain
@@ -159,10 +158,6 @@ def test_the_default_is_a_share_of_the_memory(monkeypatch):
 # --- its memory ------------------------------------------------------------------------------------------------------
 
 
-def is_freed(index: weakref.ref[JpegIndex]) -> bool:
-    return eventually(lambda: index() is None)
-
-
 @pytest.mark.parametrize("how", ["closed", "deleted", "deleted in mid-epoch", "deleted before its iterator"])
 def test_memory_is_freed(how):
     """At once, without the garbage collector: a program may make a loader per epoch."""
@@ -183,7 +178,7 @@ def test_memory_is_freed(how):
             assert index() is not None and len(list(batches)) == COUNT // 2 - 1
         else:
             del loader, batches
-        assert is_freed(index) and kept.images.shape == (2, 3, 200, 200)
+        assert eventually(lambda: index() is None) and kept.images.shape == (2, 3, 200, 200)
     finally:
         gc.enable()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +18,8 @@ from cuaug import transforms as T
 from cuaug.codec import EncodedImage
 from cuaug.pipeline.job import Job
 from tests.loader.test_reproducible import training_chain
-from tests.support.loader.further_pictures import Bytes, Memory, epoch_of, write_photos
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import Bytes, Memory, epoch_of, png, write_photos
 from tests.support.loader.programs import IMPORTING, run
 
 # --- forked children -------------------------------------------------------------------------------------------------
@@ -284,9 +284,7 @@ def held() -> list[Any]:
 
 def test_a_kept_error_keeps_no_image():
     """The frames of its traceback would keep the whole batch alive."""
-    out = io.BytesIO()
-    Image.new("RGB", (2000, 2000)).save(out, "JPEG")
-    complete = out.getvalue()
+    complete = encode(Image.new("RGB", (2000, 2000)), "JPEG")
     truncated = complete[: len(complete) * 3 // 4]
     errors: list[DecodeError] = []
     before = held()  # kept, so that no new object gets the id of an old one
@@ -309,9 +307,7 @@ def test_a_kept_error_with_a_context_keeps_no_batch():
 
     errors: list[DecodeError] = []
     before = held()
-    picture = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(picture, "PNG")
-    with Loader(Fails(picture.getvalue(), picture.getvalue()), on_error="skip", error_callback=errors.append) as loader:
+    with Loader(Fails(png(0), png(1)), on_error="skip", error_callback=errors.append) as loader:
         assert [len(images) for images, _ in loader] == [1, 0]
     assert [error.index for error in errors] == [1]
     assert [found for found in held() if not any(found is old for old in before)] == []

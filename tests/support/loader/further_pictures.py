@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import os
 import random
 import time
@@ -18,6 +17,7 @@ import torch
 from PIL import Image
 
 from cuaug import Batch, Loader
+from tests.support.codec.encoded_images import encode
 from tests.support.codec.encoded_images import photo as photo
 
 
@@ -42,25 +42,19 @@ def planes_of(path: str | Path) -> torch.Tensor:
 
 @functools.cache
 def png(number: int, height: int = 4, width: int = 5) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (width, height), color_of(number)).save(out, "PNG", compress_level=1)
-    return out.getvalue()
+    return encode(Image.new("RGB", (width, height), color_of(number)), "PNG", compress_level=1)
 
 
 def noisy_jpeg(height: int, width: int, **options: Any) -> bytes:
     """A JPEG of noise, which is slow to decode."""
-    out = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(out, "JPEG", quality=95, **options)
-    return out.getvalue()
+    return encode(Image.fromarray(pixels), "JPEG", quality=95, **options)
 
 
 @functools.cache
 def slow_to_decode(passes: int = 450) -> bytes:
     """A JPEG of 3000 x 3000 pixels that repeats its last scan; each pass takes 3 to 10 ms."""
-    out = io.BytesIO()
-    Image.new("RGB", (3000, 3000)).save(out, "JPEG", progressive=True)
-    data = out.getvalue()
+    data = encode(Image.new("RGB", (3000, 3000)), "JPEG", progressive=True)
     last_scan = data[data.rindex(b"\xff\xda") : -2]
     return data[:-2] + last_scan * passes + data[-2:]
 
