@@ -76,9 +76,8 @@ def test_with_and_without_a_cache(photos, cache, batch_size, threads, shuffle, s
     with Loader(photos, training_chain(), batch_size=5, seed=seed) as plain:
         want = epochs(plain)
     cache = cache() if callable(cache) else cache
-    with Loader(
-        photos, training_chain(), cache=cache, batch_size=batch_size, threads=threads, shuffle=shuffle, seed=seed
-    ) as loader:
+    options = {"batch_size": batch_size, "threads": threads, "shuffle": shuffle, "seed": seed}
+    with Loader(photos, training_chain(), cache=cache, **options) as loader:
         assert_equal(epochs(loader), want)
         stats = loader.cache.stats
         assert 0 < stats.samples <= 12 and stats.bytes <= stats.limit_bytes
@@ -167,22 +166,17 @@ def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
 @pytest.mark.parametrize("kind", ["decoded", "disk"])
 def test_the_same_names_in_another_folder_are_another_data_set(tmp_path, kind):
     """For example left and right images of stereo pairs; their states are compatible."""
-    loaders = []
-    folder = tmp_path / "cache"
-    disk = kind == "disk"
-    cache = DecodedCache(limit_bytes=10**6, directory=folder if disk else None)
+    cache = DecodedCache(limit_bytes=10**6, directory=tmp_path / "cache" if kind == "disk" else None)
+    paths = {}
     for side in ("left", "right"):
         (tmp_path / side).mkdir()
-        paths = write_photos(tmp_path / side, 3)
-        with Loader(paths, T.CenterCrop(32)) as plain:
-            loaders.append(plain)
-        if side == "left":
-            with Loader(paths, T.CenterCrop(32), cache=cache) as loader:
-                list(loader)
-        else:
-            with pytest.raises(LoaderError, match=r"cache_key is '.*/left .* there and '.*/right .* here"):
-                Loader(paths, T.CenterCrop(32), cache=cache)
-    loaders[1].load_state_dict(loaders[0].state_dict())
+        paths[side] = write_photos(tmp_path / side, 3)
+    with Loader(paths["left"], T.CenterCrop(32), cache=cache) as left:
+        list(left)
+    with pytest.raises(LoaderError, match=r"cache_key is '.*/left .* there and '.*/right .* here"):
+        Loader(paths["right"], T.CenterCrop(32), cache=cache)
+    with Loader(paths["right"], T.CenterCrop(32), seed=left.seed) as right:
+        right.load_state_dict(left.state_dict())
 
 
 def test_a_disk_cache_notices_a_rebuilt_data_set(tmp_path):

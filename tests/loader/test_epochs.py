@@ -16,7 +16,15 @@ from cuaug import Batch, DecodeOptions, Loader, LoaderError, RepeatedSampler, Sh
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
 from tests.loader.test_reproducible import training_chain
-from tests.support.loader.further_pictures import Arrays, Labeled, Memory, epoch_of, numbers_of, photo
+from tests.support.loader.further_pictures import (
+    Arrays,
+    Labeled,
+    Memory,
+    assert_epoch_raises,
+    epoch_of,
+    numbers_of,
+    photo,
+)
 
 
 def photos(count: int) -> Arrays:
@@ -286,5 +294,4 @@ def test_invalid_arrays_cost_one_sample(array):
 
 def test_an_array_above_max_pixels_is_refused():
     options = DecodeOptions(max_pixels=71)
-    with Loader(Arrays(photo(8, 9)), decode=options) as loader, pytest.raises(ValueError, match="8 x 9 = 72 pixels"):
-        next(iter(loader))
+    assert_epoch_raises(ValueError, "8 x 9 = 72 pixels", Arrays(photo(8, 9)), decode=options)

@@ -152,8 +152,7 @@ def test_impossible_file_names(name):
             return (name, 1) if index == 1 else super().read(index)
 
     assert [labels.tolist() for _, labels in epoch_of(Named(3), batch_size=3, on_error="skip")] == [[0, 2]]
-    with Loader(Named(3), batch_size=3) as loader, pytest.raises(DecodeError, match=r"sample 1.*(null|surrogates)"):
-        list(loader)
+    assert_epoch_raises(DecodeError, r"sample 1.*(null|surrogates)", Named(3), batch_size=3)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
@@ -162,9 +161,8 @@ def test_an_exception_of_a_source_has_a_note_with_the_sample():
         def read(self, index):
             return {}["k1"] if index == 5 else super().read(index)
 
-    with Loader(Broken(8), batch_size=4) as loader, pytest.raises(KeyError, match="k1") as caught:
-        list(loader)
-    assert caught.value.__notes__ == ["while reading sample 5"]
+    error = assert_epoch_raises(KeyError, "k1", Broken(8), batch_size=4)
+    assert error.__notes__ == ["while reading sample 5"]
 
 
 def test_attributes_that_are_not_methods_are_ignored():

@@ -13,7 +13,7 @@ from PIL import Image
 from cuaug import Loader, TransformError
 from cuaug import transforms as T
 from tests.support.codec.encoded_images import encode
-from tests.support.loader.further_pictures import Bytes, Memory, epoch_of, numbers_of, photo, png
+from tests.support.loader.further_pictures import Bytes, Memory, assert_epoch_raises, epoch_of, numbers_of, photo, png
 
 DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}
 
@@ -131,21 +131,17 @@ def test_a_lambda_at_the_end_gets_the_dtype_and_may_return_anything(made):
 
 
 def test_a_mix_of_a_batch_without_good_samples():
-    with Loader(
-        Memory(8, damaged=range(4)), [T.MixUp(num_classes=8)], batch_size=4, dtype=torch.float16, on_error="skip"
-    ) as loader:
-        assert [(tuple(images.shape), images.dtype) for images, _ in loader] == [
-            ((0, 3, 4, 5), torch.float16),
-            ((4, 3, 4, 5), torch.float16),
-        ]
+    options = {"batch_size": 4, "dtype": torch.float16, "on_error": "skip"}
+    batches = epoch_of(Memory(8, damaged=range(4)), [T.MixUp(num_classes=8)], **options)
+    assert [batch.images.shape for batch in batches] == [(0, 3, 4, 5), (4, 3, 4, 5)]
+    assert {batch.images.dtype for batch in batches} == {torch.float16}
 
 
 @pytest.mark.parametrize("after", [[], [T.CutMix(num_classes=3)], [T.CutMix(num_classes=3), T.RandomErasing()]])
 def test_uint8_after_normalize_is_refused(after):
     for first in (T.Normalize(0.5, 0.25), T.ToDtype(torch.float32)):
-        loader = Loader(Memory(3), [first, *after], batch_size=3, dtype=torch.uint8)
-        with pytest.raises(TransformError, match="normalized images are not in"):
-            next(iter(loader))
+        message = "normalized images are not in"
+        assert_epoch_raises(TransformError, message, Memory(3), [first, *after], batch_size=3, dtype=torch.uint8)
 
 
 def test_kept_batches_do_not_change():
