@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cuaug import DecodeOptions, Loader, LoaderError, collate
 from cuaug import transforms as T
@@ -21,9 +20,9 @@ from tests.support.loader.further_pictures import (
     Labeled,
     Memory,
     assert_epoch_raises,
-    color_of,
     epoch_of,
     numbers_of,
+    png,
 )
 
 # --- order and labels ------------------------------------------------------------------------------------------------
@@ -47,21 +46,16 @@ def test_labels_follow_their_images(damaged, caplog):
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tree(tmp_path) -> Path:
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_a_directory_of_class_folders(tmp_path, as_type):
     """Two classes, nested folders, upper-case suffixes, and files that are not images."""
     for number, name in enumerate(["zebra/a.png", "ant/nested/b.PNG", "ant/c.png", "zebra/z/d.png"]):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (3, 3), color_of(number)).save(path, "PNG")
+        path.write_bytes(png(number))
     (tmp_path / "ant" / "notes.txt").write_text("not a picture")
     (tmp_path / "readme.md").write_text("not a class")
-    return tmp_path
-
-
-@pytest.mark.parametrize("as_type", [str, Path])
-def test_a_directory_of_class_folders(tree, as_type):
-    with Loader(as_type(tree), batch_size=4) as loader:
+    with Loader(as_type(tmp_path), batch_size=4) as loader:
         ((images, labels),) = loader
     assert loader.classes == ["ant", "zebra"]
     assert numbers_of(images) == [2, 1, 0, 3] and labels.tolist() == [0, 0, 1, 1]

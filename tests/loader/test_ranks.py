@@ -159,8 +159,9 @@ def test_local_rank_is_ignored_without_a_gpu(monkeypatch):
     Gpus(monkeypatch, 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert resolve_device(None) == torch.device("cpu")
-    with pytest.raises(DeviceError, match=r"cannot use cuda: .*torch"):
-        resolve_device("cuda")
+    for device in ("cuda", "cuda:1", torch.device("cuda")):
+        with pytest.raises(DeviceError, match=r"cannot use cuda(:1)?: .*torch.*doctor"):
+            Loader(Memory(3), device=device)
 
 
 def test_cuaug_device_uses_local_rank_too(monkeypatch):
