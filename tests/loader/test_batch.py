@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from cuaug import ArgumentError, Batch, Loader, SourceError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Bytes, Labeled, Memory, png
+from tests.support.loader.further_pictures import Bytes, Labeled, Memory, assert_epoch_raises, png
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=30)]
@@ -142,13 +142,10 @@ def test_mixed_labels_are_floats_whatever_the_source_declares():
 def test_the_first_batch_decides():
     assert dtypes(Labeled(0.5, 1, 2)) == [torch.float64] * 3
     assert dtypes(Labeled(0.5, True, np.int32(3))) == [torch.float64] * 3
-    with pytest.raises(
-        SourceError, match=r"^labels are torch\.int64 so far, but sample 2 has 0\.5, torch\.float64: give"
-    ):
-        dtypes(Labeled(1, 2, 0.5))
-    nested = Loader(Labeled({"age": 1}, {"age": 1.5}))
-    with nested, pytest.raises(SourceError, match=r"^labels\['age'\] are torch\.int64 so far, but sample 1 has 1\.5"):
-        list(nested)
+    message = r"^labels are torch\.int64 so far, but sample 2 has 0\.5, torch\.float64: give"
+    assert_epoch_raises(SourceError, message, Labeled(1, 2, 0.5), threads=2)
+    message = r"^labels\['age'\] are torch\.int64 so far, but sample 1 has 1\.5"
+    assert_epoch_raises(SourceError, message, Labeled({"age": 1}, {"age": 1.5}))
 
 
 def test_a_function_that_collates_is_left_alone():

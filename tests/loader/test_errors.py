@@ -63,10 +63,8 @@ def test_raise_names_path_index_and_cause(files, kind):
     data, cause = BAD_FILES[kind]
     paths = files(5, data)
     got = []
-    with (
-        Loader(paths, batch_size=2, threads=2) as loader,
-        pytest.raises(DecodeError, match=f"(?i){cause}") as caught,
-    ):
+    told = pytest.raises(DecodeError, match=f"(?i){cause}")
+    with Loader(paths, batch_size=2, threads=2) as loader, told as caught:
         for images, _ in loader:
             got += numbers_of(images)
     error = caught.value

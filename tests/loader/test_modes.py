@@ -13,7 +13,7 @@ from PIL import Image
 import cuaug
 from cuaug import transforms as T
 from tests.support.codec.encoded_images import encode
-from tests.support.loader.further_pictures import Bytes, png
+from tests.support.loader.further_pictures import Bytes, epoch_of, png
 
 pytestmark = pytest.mark.cpu_only
 
@@ -41,8 +41,7 @@ class Arrays:
 
 def load(files: Any, chain: Any = CHAIN, mode: str = "unchanged", **options: Any) -> list[cuaug.Batch]:
     options = {"batch_size": 4, "seed": 1, "device": "cpu", **options}
-    with cuaug.Loader(files, chain, decode=cuaug.DecodeOptions(mode=mode), **options) as loader:
-        return list(loader)
+    return epoch_of(files, chain, decode=cuaug.DecodeOptions(mode=mode), **options)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
