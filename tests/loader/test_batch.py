@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from cuaug import ArgumentError, Batch, Loader, SourceError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Memory, png
+from tests.support.loader.further_pictures import Bytes, Labeled, Memory, assert_epoch_raises, png
 
 pytestmark = pytest.mark.cpu_only
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.MixUp(num_classes=30)]
@@ -70,22 +70,16 @@ def test_default_collate():
     "twin", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b)), lambda b: b.to("cpu")]
 )
 def test_copies(batch, twin):
-    assert_kept(twin(batch), batch)
+    made = twin(batch)
+    assert_kept(made, batch)
+    assert made.images.equal(batch.images) and made.labels.equal(batch.labels)
 
 
 def test_paths(tmp_path):
     for k in range(5):
         (tmp_path / f"{k}.png").write_bytes(png(k))
     paths = [str(tmp_path / f"{k}.png") for k in range(5)]
-
-    class Unnamed:
-        def __len__(self) -> int:
-            return 5
-
-        def read(self, index: int):
-            return paths[index], index
-
-    for files in (paths, Unnamed()):
+    for files in (paths, Bytes(*paths)):  # also a source whose `read` gives paths
         with Loader(files, batch_size=5, shuffle=True) as named:
             (batch,) = named
             assert batch.paths == [paths[i] for i in batch.indices.tolist()]
@@ -129,42 +123,29 @@ def test_a_digest_is_that_of_any_machine():
 # --- the dtype of labels ---------------------------------------------------------------------------------------------
 
 
-class Labeled(Memory):
-    def __init__(self, *labels: object, name: str = "values") -> None:
-        super().__init__(len(labels))
-        setattr(self, name, labels)
-        self._labels = labels
-
-    def read(self, index: int):
-        return png(index), self._labels[index]
-
-
 def dtypes(source, **options) -> list[torch.dtype]:
     with Loader(source, batch_size=1, threads=2, **options) as loading:
         return [batch.labels.dtype for batch in loading]
 
 
 def test_declared_labels_decide():
-    assert dtypes(Labeled(1, 2, 0.5, name="labels")) == [torch.float64] * 3
-    assert dtypes(Labeled(1, 2, 3, name="labels")) == [torch.int64] * 3
+    assert dtypes(Labeled(1, 2, 0.5, attribute="labels")) == [torch.float64] * 3
+    assert dtypes(Labeled(1, 2, 3, attribute="labels")) == [torch.int64] * 3
 
 
 def test_mixed_labels_are_floats_whatever_the_source_declares():
     chain = [T.MixUp(num_classes=4)]
-    with Loader(Labeled(1, 2, 3, name="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
+    with Loader(Labeled(1, 2, 3, attribute="labels"), chain, batch_size=2, dtype=torch.float32) as loading:
         assert [batch.labels.dtype for batch in loading] == [torch.float32] * 2
 
 
 def test_the_first_batch_decides():
     assert dtypes(Labeled(0.5, 1, 2)) == [torch.float64] * 3
     assert dtypes(Labeled(0.5, True, np.int32(3))) == [torch.float64] * 3
-    with pytest.raises(
-        SourceError, match=r"^labels are torch\.int64 so far, but sample 2 has 0\.5, torch\.float64: give"
-    ):
-        dtypes(Labeled(1, 2, 0.5))
-    nested = Loader(Labeled({"age": 1}, {"age": 1.5}))
-    with nested, pytest.raises(SourceError, match=r"^labels\['age'\] are torch\.int64 so far, but sample 1 has 1\.5"):
-        list(nested)
+    message = r"^labels are torch\.int64 so far, but sample 2 has 0\.5, torch\.float64: give"
+    assert_epoch_raises(SourceError, message, Labeled(1, 2, 0.5), threads=2)
+    message = r"^labels\['age'\] are torch\.int64 so far, but sample 1 has 1\.5"
+    assert_epoch_raises(SourceError, message, Labeled({"age": 1}, {"age": 1.5}))
 
 
 def test_a_function_that_collates_is_left_alone():

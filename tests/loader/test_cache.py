@@ -18,7 +18,7 @@ from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.sources import FromDataset
 from tests.loader.test_reproducible import samples, training_chain
-from tests.support.loader.further_pictures import Arrays, Memory, numbers_of, photo, png, write_photos
+from tests.support.loader.further_pictures import Arrays, Memory, epoch_of, numbers_of, photo, png, write_photos
 
 
 class Counting:
@@ -76,9 +76,8 @@ def test_with_and_without_a_cache(photos, cache, batch_size, threads, shuffle, s
     with Loader(photos, training_chain(), batch_size=5, seed=seed) as plain:
         want = epochs(plain)
     cache = cache() if callable(cache) else cache
-    with Loader(
-        photos, training_chain(), cache=cache, batch_size=batch_size, threads=threads, shuffle=shuffle, seed=seed
-    ) as loader:
+    options = {"batch_size": batch_size, "threads": threads, "shuffle": shuffle, "seed": seed}
+    with Loader(photos, training_chain(), cache=cache, **options) as loader:
         assert_equal(epochs(loader), want)
         stats = loader.cache.stats
         assert 0 < stats.samples <= 12 and stats.bytes <= stats.limit_bytes
@@ -164,46 +163,26 @@ def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
     shutil.rmtree(tmp_path / "cache")
 
 
-def test_one_cache_for_two_loaders(photos):
-    """Training and evaluation over the same files."""
-    cache = DecodedCache(100)
-    with Loader(photos, T.CenterCrop(48), cache=cache, batch_size=4) as first:
-        list(first)
-    source = Labeled(photos)
-    del first
-    with pytest.raises(LoaderError, match="serves a loader over other samples"):
-        Loader(source.paths[:5], T.CenterCrop(48), cache=cache)
-    with Loader(photos, T.CenterCrop(20), cache=cache, batch_size=4) as second:
-        list(second)
-    assert cache.stats.samples == 12
-
-
 @pytest.mark.parametrize("kind", ["decoded", "disk"])
 def test_the_same_names_in_another_folder_are_another_data_set(tmp_path, kind):
     """For example left and right images of stereo pairs; their states are compatible."""
-    loaders = []
-    folder = tmp_path / "cache"
-    disk = kind == "disk"
-    cache = DecodedCache(limit_bytes=10**6, directory=folder if disk else None)
+    cache = DecodedCache(limit_bytes=10**6, directory=tmp_path / "cache" if kind == "disk" else None)
+    paths = {}
     for side in ("left", "right"):
         (tmp_path / side).mkdir()
-        paths = write_photos(tmp_path / side, 3)
-        with Loader(paths, T.CenterCrop(32)) as plain:
-            loaders.append(plain)
-        if side == "left":
-            with Loader(paths, T.CenterCrop(32), cache=cache) as loader:
-                list(loader)
-        else:
-            with pytest.raises(LoaderError, match=r"cache_key is '.*/left .* there and '.*/right .* here"):
-                Loader(paths, T.CenterCrop(32), cache=cache)
-    loaders[1].load_state_dict(loaders[0].state_dict())
+        paths[side] = write_photos(tmp_path / side, 3)
+    with Loader(paths["left"], T.CenterCrop(32), cache=cache) as left:
+        list(left)
+    with pytest.raises(LoaderError, match=r"cache_key is '.*/left .* there and '.*/right .* here"):
+        Loader(paths["right"], T.CenterCrop(32), cache=cache)
+    with Loader(paths["right"], T.CenterCrop(32)) as right:
+        right.load_state_dict(left.state_dict())
 
 
 def test_a_disk_cache_notices_a_rebuilt_data_set(tmp_path):
     def load() -> int:
         cache = DecodedCache(limit_bytes=10**6, directory=tmp_path / "cache")
-        with Loader([str(tmp_path / "0.png")], cache=cache) as loader:
-            return numbers_of(next(iter(loader)).images)[0]
+        return numbers_of(epoch_of([str(tmp_path / "0.png")], cache=cache)[0].images)[0]
 
     (tmp_path / "0.png").write_bytes(png(1))
     assert load() == load() == 1

@@ -17,7 +17,15 @@ from cuaug import transforms as T
 from cuaug.sampling import Epoch, ShuffledOrder
 from cuaug.sources import open_source
 from tests.loader.test_reproducible import samples, training_chain
-from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, png, write_photos
+from tests.support.loader.further_pictures import (
+    Bytes,
+    Memory,
+    assert_epoch_raises,
+    epoch_of,
+    numbers_of,
+    png,
+    write_photos,
+)
 
 
 @pytest.mark.slow
@@ -68,13 +76,9 @@ def test_a_replacement_is_augmented_as_at_its_own_position(tmp_path):
     whole = samples(Loader(paths, training_chain(), batch_size=3, on_error="skip", seed=0))
     assert set(whole) == {0, 1, 3, 4, 7}
     for batch_size in (1, 3, 8):
-        with Loader(
-            paths, training_chain(), batch_size=batch_size, on_error="replace", layout="NHWC", seed=0
-        ) as loader:
-            batches = list(loader)
-        assert [len(batch.images) for batch in batches] == [batch_size] * (8 // batch_size) + [8 % batch_size] * (
-            8 % batch_size > 0
-        )
+        options = {"batch_size": batch_size, "on_error": "replace", "layout": "NHWC", "seed": 0}
+        batches = epoch_of(paths, training_chain(), **options)
+        assert [len(batch.images) for batch in batches] == {1: [1] * 8, 3: [3, 3, 2], 8: [8]}[batch_size]
         for batch in batches:
             assert batch.images.is_contiguous(memory_format=torch.channels_last)
             for image, index in zip(batch.images, batch.indices.tolist(), strict=True):
@@ -91,11 +95,8 @@ def test_replacements_come_from_the_sampler():
 
 
 def test_no_sample_can_replace():
-    with (
-        Loader(Memory(6, damaged=range(6)), batch_size=2, on_error="replace") as loader,
-        pytest.raises(LoaderError, match=r"100 replacements in a row .* the last: cannot decode \(sample \d\)"),
-    ):
-        next(iter(loader))
+    message = r"100 replacements in a row .* the last: cannot decode \(sample \d\)"
+    assert_epoch_raises(LoaderError, message, Memory(6, damaged=range(6)), batch_size=2, on_error="replace")
 
 
 def test_a_replacement_of_another_size():
@@ -157,33 +158,6 @@ def test_the_callback_and_the_log(on_error, tmp_path, caplog):
         assert message.startswith(f"{verb}: cannot decode {paths[k]!r} (sample {k}): ")
 
 
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (OSError("bad tile", 17), "[Errno bad tile] 17"),
-        (OSError(5, None), "[Errno 5] None"),
-        (OSError(5, ""), "[Errno 5] "),
-        (OSError(5, "Input/output error"), "Input/output error"),
-        (OSError("bad tile"), "bad tile"),
-        (OSError(), "OSError"),
-    ],
-    ids=repr,
-)
-def test_an_oserror_of_any_form_costs_its_sample(error, cause):
-    """A source's own OSError may hold any values."""
-
-    class Fails(Memory):
-        def read(self, index):
-            if index == 1:
-                raise error
-            return super().read(index)
-
-    told: list[DecodeError] = []
-    with Loader(Fails(3), batch_size=3, on_error="skip", error_callback=told.append) as loader:
-        assert [numbers_of(images) for images, _ in loader] == [[0, 2]]
-    assert [(each.index, each.cause) for each in told] == [(1, cause)]
-
-
 @pytest.fixture
 def no_more_files():
     """After its call, no file can be opened until the test ends."""
@@ -234,16 +208,10 @@ def test_max_errors_counts_different_samples(on_error):
     with Loader(Memory(20, damaged=[3, 4, 11]), max_errors=3, **options) as loader:
         for _ in range(4):
             assert len(list(loader)) == 4
-    with Loader(Memory(20, damaged=[3, 4, 11]), max_errors=2, **options) as loader, pytest.raises(
-        LoaderError, match=r"3 samples have failed, more than max_errors=2; the last: cannot decode \(sample 11\)"
-    ) as caught:  # fmt: skip
-        list(loader)
-    assert isinstance(caught.value.__cause__, DecodeError)
-    with (
-        Loader(Memory(20, damaged=[3]), max_errors=0, **options) as loader,
-        pytest.raises(LoaderError, match="1 sampl"),
-    ):
-        list(loader)
+    message = r"3 samples have failed, more than max_errors=2; the last: cannot decode \(sample 11\)"
+    error = assert_epoch_raises(LoaderError, message, Memory(20, damaged=[3, 4, 11]), max_errors=2, **options)
+    assert isinstance(error.__cause__, DecodeError)
+    assert_epoch_raises(LoaderError, "1 sample", Memory(20, damaged=[3]), max_errors=0, **options)
 
 
 @pytest.mark.parametrize("made", [None, torch.tensor(3), 5])

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tests.support.loader import ddp
+from tests.support.loader import ddp, disagreeing
 from tests.support.loader.further_pictures import checksums
 from tests.support.loader.launch import Launch
 
@@ -33,11 +33,8 @@ def test_torchrun(tmp_path, loaders_device):
     with Launch("tests.support.loader.ddp", tmp_path / "run", world_size=world_size) as launch:
         assert launch.wait() == 0, launch.output
     ranks = [json.loads((launch.folder / f"{rank}.json").read_text()) for rank in range(world_size)]
-    for rank, result in enumerate(ranks):
-        assert result["environment"] == result["torch.distributed"] == [rank, world_size]
-        assert result["given"] == [5, 6]
     for number, case in enumerate(ddp.CASES):
-        epochs = [result["epochs"][number] for result in ranks]
+        epochs = [rank[number] for rank in ranks]
         steps = {len(epoch["batches"]) for epoch in epochs} | {epoch["length"] for epoch in epochs}
         assert len(steps) == 1, f"{case}: {steps} steps"
         samples = [sample for epoch in epochs for batch in epoch["batches"] for sample in zip(*batch, strict=True)]
@@ -56,3 +53,45 @@ def test_torchrun(tmp_path, loaders_device):
             assert Counter(samples) == Counter(want), "those in place of damaged ones are the same, too"
         if case.last_batch == "pad" and case.on_error != "skip":
             assert {len(batch[0]) for epoch in epochs for batch in epoch["batches"]} == {case.batch_size}
+
+
+# --- ranks that are about to load different data, or that iterate alone ---------------------------------------------
+
+COUNT = disagreeing.COUNT
+DIFFERENCES = [
+    "seed is 0 on rank 0, 1 on rank 1",
+    "batch_size is 4 on rank 0, 5 on rank 1",
+    "the fingerprint of the source is 'files 0' on rank 0, 'files 1' on rank 1",
+    f"the number of samples is {COUNT} on rank 0, {COUNT + 1} on rank 1",
+    "last_batch is 'drop' on rank 0, 'pad' on rank 1",
+    "the checksum of the order is",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_only
+def test_two_ranks(tmp_path):
+    """All of them raise, and none hangs."""
+    with Launch("tests.support.loader.disagreeing", tmp_path / "run", world_size=2) as launch:
+        assert launch.wait() == 0, launch.output
+    first, second = (json.loads((launch.folder / f"{rank}.json").read_text()) for rank in range(2))
+    names = [getattr(case, "__name__", "") for case in disagreeing.CASES]
+    cases = dict(zip(names, zip(first, second, strict=True), strict=True))
+    for difference, outcomes in zip(DIFFERENCES, zip(first, second, strict=True), strict=False):
+        for message in outcomes:
+            assert difference in message, message
+    for message in cases["peeking_by_next"]:
+        assert "loader.peek()" in message, message
+    nothing, message = cases["alone"]
+    assert nothing == [] and "rank 0 did not begin this iteration" in message
+    for name in ("peeking", "slow_checkpoint"):
+        zero, one = cases[name]
+        assert len(zero) == len(one) == COUNT
+        assert sorted(zero[: COUNT // 2] + one[: COUNT // 2]) == [*range(COUNT)], "one exact epoch"
+    assert "rank 1 waits for rank 0" in launch.output
+    zero, one = cases["breaks"]
+    assert len(zero) == len(one) == 8 + COUNT
+    assert sorted(cases["one_rank_on_purpose"][0]) == [*range(COUNT)]
+    (seed, *zero), (same, *one) = cases["drawn_seed"]
+    assert seed == same and sorted(zero + one) == [*range(COUNT)]
+    assert launch.output.count(f"the seed is {seed}, from torch's generator") == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections import Counter, namedtuple
 from typing import ClassVar
 
@@ -18,27 +16,20 @@ from cuaug import Batch, DecodeOptions, Loader, LoaderError, RepeatedSampler, Sh
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
 from tests.loader.test_reproducible import training_chain
-from tests.support.loader.further_pictures import Memory, numbers_of, photo, png
+from tests.support.loader.further_pictures import (
+    Arrays,
+    Labeled,
+    Memory,
+    assert_epoch_raises,
+    epoch_of,
+    numbers_of,
+    photo,
+)
 
 
-class Photos:
-    """A source of arrays."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def read(self, index: int) -> tuple[np.ndarray, int]:
-        return photo(60 + index, 80 - index, seed=index), index
-
-
-def epoch_of(**options) -> list[Batch]:
-    with Loader(**{"threads": 1, "seed": 0} | options) as loader:
-        batches = list(loader)
-        assert len(batches) == len(loader)
-    return batches
+def photos(count: int) -> Arrays:
+    """A source of arrays of different sizes."""
+    return Arrays(*(photo(60 + i, 80 - i, seed=i) for i in range(count)))
 
 
 # --- steps and samples -----------------------------------------------------------------------------------------------
@@ -57,7 +48,9 @@ def test_epochs_are_exact(count, batch_size, world_size, last_batch, shuffle, on
     damage = {number for number in damage if number < count}
     ranks = [
         epoch_of(
-            files=Memory(count, damaged=damage),
+            Memory(count, damaged=damage),
+            seed=0,
+            threads=1,
             batch_size=batch_size,
             world_size=world_size,
             rank=rank,
@@ -87,8 +80,7 @@ def test_epochs_are_exact(count, batch_size, world_size, last_batch, shuffle, on
 
 
 def test_padding_looks_like_the_samples_it_repeats():
-    with Loader(Photos(5), training_chain(), batch_size=4, last_batch="pad", shuffle=True, seed=3) as loader:
-        first, second = loader
+    first, second = epoch_of(photos(5), training_chain(), batch_size=4, last_batch="pad", shuffle=True, seed=3)
     assert second.valid.tolist() == [True, False, False, False]
     assert second.indices[1:].tolist() == first.indices[:3].tolist()
     assert second.images[1:].equal(first.images[:3])
@@ -97,7 +89,7 @@ def test_padding_looks_like_the_samples_it_repeats():
 def test_empty_batches_have_a_shape():
     """Batches of one on three ranks: two ranks have no sample in the last step."""
     for rank in range(3):
-        batches = epoch_of(files=Photos(4), transforms=T.RandomCrop(32), rank=rank, world_size=3, dtype=torch.float16)
+        batches = epoch_of(photos(4), T.RandomCrop(32), rank=rank, world_size=3, seed=0, dtype=torch.float16)
         assert [len(batch.images) for batch in batches] == [1, int(rank == 0)]
         assert {batch.images.shape[1:] for batch in batches} == {(3, 32, 32)}
         assert {batch.images.dtype for batch in batches} == {torch.float16}
@@ -162,8 +154,7 @@ def test_repetitions_go_to_different_ranks():
     for rank in range(3):
         sampler = RepeatedSampler(6, 3, num_samples=18)
         options = {"sampler": sampler, "rank": rank, "world_size": 3, "seed": 0, "batch_size": 2}
-        with Loader(Photos(6), training_chain(), **options) as loader:
-            ranks.append(list(loader))
+        ranks.append(epoch_of(photos(6), training_chain(), **options))
     for batches in zip(*ranks, strict=True):
         assert len({tuple(batch.indices.tolist()) for batch in batches}) == 1
         assert len({batch.images.cpu().numpy().tobytes() for batch in batches}) == 3
@@ -175,14 +166,13 @@ def test_a_repeated_sample_looks_different():
     order = [2, 0, 2, 1, 2, 0]
 
     def images(**how) -> list[torch.Tensor]:
-        with Loader(Photos(3), training_chain(), sampler=order, **how, seed=0) as loader:
+        with Loader(photos(3), training_chain(), sampler=order, **how, seed=0) as loader:
             return [image for batch in loader for image in batch.images]
 
     alone, together = images(batch_size=1), images(batch_size=4, threads=3)
     assert all(a.equal(b) for a, b in zip(alone, together, strict=True))
     assert len({image.cpu().numpy().tobytes() for image in alone}) == 6
-    with Loader(Photos(3), training_chain(), batch_size=3, seed=0) as loader:
-        plain = next(iter(loader)).images
+    plain = epoch_of(photos(3), training_chain(), batch_size=3, seed=0)[0].images
     assert alone[0].equal(plain[2]) and alone[1].equal(plain[0]), "the first time, as without a sampler"
 
 
@@ -190,15 +180,12 @@ def test_a_repeated_sample_looks_different():
 
 
 def test_a_batch_is_a_pair_with_further_fields():
-    (batch,) = epoch_of(files=Memory(3), batch_size=3)
+    (batch,) = epoch_of(Memory(3), batch_size=3)
     images, labels = batch
     assert isinstance(batch, tuple) and len(batch) == 2 and batch[0] is images and batch[1] is labels
     assert images is batch.images and labels is batch.labels
     assert batch.indices.tolist() == [0, 1, 2] and batch.valid.all() and batch.epoch == 0
     assert f"(3, 3, 4, 5) torch.uint8 on {images.device}" in repr(batch)
-    for twin in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
-        assert isinstance(twin, Batch) and twin.images.equal(images) and twin.indices.tolist() == [0, 1, 2]
-        assert twin.valid.all() and twin.epoch == 0
     moved = type(batch)(*(part.double() for part in batch))  # trainers move a named tuple like this
     assert moved.images.dtype == torch.float64 and not hasattr(moved, "valid")
     with pytest.raises(AttributeError, match=r"^this Batch has no indices: .* batch\.to\(device\)$"):
@@ -263,52 +250,30 @@ def test_batches_are_copied_into_static_tensors():
     named.copy_into(images)
 
 
-class Labeled(Memory):
-    """Images with the given labels."""
-
-    def __init__(self, labels) -> None:
-        super().__init__(len(labels))
-        self.labels = labels
-
-    def read(self, index: int):
-        return png(index), self.labels[index]
-
-
 def test_labels_of_any_kind():
     size = np.array([[0, 1, 2, 3]], dtype=np.float32)
     labels = [
         {"class": k, "size": size + k, "caption": f"picture {k}", "pair": (k, {"deep": torch.tensor([k, k])})}
         for k in range(3)
     ]
-    (batch,) = epoch_of(files=Labeled(labels), batch_size=3)
+    source = Labeled(*labels, attribute="labels")
+    (batch,) = epoch_of(source, batch_size=3)
     assert set(batch.labels) == {"class", "size", "caption", "pair"}
     assert batch.labels["class"].tolist() == [0, 1, 2] and batch.labels["caption"] == [f"picture {k}" for k in range(3)]
     assert batch.labels["size"].shape == (3, 1, 4) and batch.labels["size"].dtype == torch.float32
     number, deep = batch.labels["pair"]
     assert number.tolist() == [0, 1, 2] and deep["deep"].tolist() == [[0, 0], [1, 1], [2, 2]]
-    with Loader(Labeled(labels), batch_size=2, rank=1, world_size=2, last_batch="partial", seed=0) as loader:
+    with Loader(source, batch_size=2, rank=1, world_size=2, last_batch="partial", seed=0) as loader:
         assert next(iter(loader)).labels["caption"] == ["picture 2"]
 
 
 def test_labels_of_an_empty_batch():
     labels = [{"class": k, "names": [str(k)], "pair": (k, "x")} for k in range(3)]
-    with Loader(Labeled(labels), sampler=[0], rank=1, world_size=2, seed=0) as loader:
-        ((_, got),) = loader
+    ((_, got),) = epoch_of(Labeled(*labels, attribute="labels"), sampler=[0], rank=1, world_size=2, seed=0)
     assert got["class"].shape == (0,) and got["names"] == [] and got["pair"][0].shape == (0,) and got["pair"][1] == []
 
 
 # --- arrays as images ------------------------------------------------------------------------------------------------
-
-
-class Arrays:
-    def __init__(self, *arrays) -> None:
-        self.arrays = arrays
-
-    def __len__(self) -> int:
-        return len(self.arrays)
-
-    def read(self, index: int):
-        return self.arrays[index], index
 
 
 @pytest.mark.parametrize(
@@ -323,11 +288,10 @@ class Arrays:
 )
 def test_invalid_arrays_cost_one_sample(array):
     good = photo(8, 9)
-    (batch,) = epoch_of(files=Arrays(good, array, good), batch_size=3, on_error="skip")
+    (batch,) = epoch_of(Arrays(good, array, good), batch_size=3, on_error="skip")
     assert batch.indices.tolist() == [0, 2]
 
 
 def test_an_array_above_max_pixels_is_refused():
     options = DecodeOptions(max_pixels=71)
-    with Loader(Arrays(photo(8, 9)), decode=options) as loader, pytest.raises(ValueError, match="8 x 9 = 72 pixels"):
-        next(iter(loader))
+    assert_epoch_raises(ValueError, "8 x 9 = 72 pixels", Arrays(photo(8, 9)), decode=options)

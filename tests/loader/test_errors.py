@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import pickle
 import re
@@ -16,17 +15,16 @@ from PIL import Image
 
 from cuaug import CuaugError, DecodeError, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, png
+from tests.support.codec.encoded_images import encode, photo
+from tests.support.loader.further_pictures import Bytes, Memory, assert_epoch_raises, epoch_of, numbers_of, png
 
 
-def jpeg(height: int = 40, width: int = 60) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(photo(height, width)).save(out, "JPEG")
-    return out.getvalue()
+def jpeg(height: int, width: int) -> bytes:
+    return encode(Image.fromarray(photo(height, width)), "JPEG")
 
 
 def bomb() -> bytes:
-    data = jpeg()
+    data = jpeg(40, 60)
     at = data.index(b"\xff\xc0") + 5
     return data[:at] + struct.pack(">HH", 65_500, 65_500) + data[at + 4 :]
 
@@ -65,10 +63,8 @@ def test_raise_names_path_index_and_cause(files, kind):
     data, cause = BAD_FILES[kind]
     paths = files(5, data)
     got = []
-    with (
-        Loader(paths, batch_size=2, threads=2) as loader,
-        pytest.raises(DecodeError, match=f"(?i){cause}") as caught,
-    ):
+    told = pytest.raises(DecodeError, match=f"(?i){cause}")
+    with Loader(paths, batch_size=2, threads=2) as loader, told as caught:
         for images, _ in loader:
             got += numbers_of(images)
     error = caught.value
@@ -128,20 +124,12 @@ def test_a_sample_loaded_for_its_shape_is_not_reported():
 
 def test_skipped_samples_are_reported_before_an_error():
     told = []
-    with Loader(
-        Memory(4, damaged=range(4)),
-        batch_size=2,
-        on_error="skip",
-        error_callback=lambda error: told.append(error.index),
-    ) as loader:
-        with pytest.raises(LoaderError, match="replacements in a row for the shape of an empty batch are damaged"):
-            list(loader)
-        assert told == [0, 1]
-    with (
-        Loader(Memory(4, damaged=range(4)), batch_size=2, on_error="skip", max_errors=1) as loader,
-        pytest.raises(LoaderError, match="2 samples have failed, more than max_errors=1"),
-    ):
-        list(loader)
+    message = "replacements in a row for the shape of an empty batch are damaged"
+    options = {"batch_size": 2, "on_error": "skip", "error_callback": lambda error: told.append(error.index)}
+    assert_epoch_raises(LoaderError, message, Memory(4, range(4)), **options)
+    assert told == [0, 1]
+    message = "2 samples have failed, more than max_errors=1"
+    assert_epoch_raises(LoaderError, message, Memory(4, range(4)), batch_size=2, on_error="skip", max_errors=1)
 
 
 def test_the_first_of_several_bad_files_is_raised():
@@ -161,19 +149,8 @@ def test_impossible_file_names(name):
         def read(self, index):
             return (name, 1) if index == 1 else super().read(index)
 
-    with Loader(Named(3), batch_size=3, on_error="skip") as loader:
-        assert [labels.tolist() for _, labels in loader] == [[0, 2]]
-    with Loader(Named(3), batch_size=3) as loader, pytest.raises(DecodeError, match=r"sample 1.*(null|surrogates)"):
-        list(loader)
-
-
-def test_an_oserror_names_its_file(tmp_path):
-    class Reading(Memory):
-        def read(self, index):
-            return (tmp_path / "missing.bin").read_bytes(), index
-
-    with Loader(Reading(2)) as loader, pytest.raises(DecodeError, match=r"sample 0.*No such file.*missing\.bin"):
-        list(loader)
+    assert [labels.tolist() for _, labels in epoch_of(Named(3), batch_size=3, on_error="skip")] == [[0, 2]]
+    assert_epoch_raises(DecodeError, r"sample 1.*(null|surrogates)", Named(3), batch_size=3)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
@@ -182,9 +159,8 @@ def test_an_exception_of_a_source_has_a_note_with_the_sample():
         def read(self, index):
             return {}["k1"] if index == 5 else super().read(index)
 
-    with Loader(Broken(8), batch_size=4) as loader, pytest.raises(KeyError, match="k1") as caught:
-        list(loader)
-    assert caught.value.__notes__ == ["while reading sample 5"]
+    error = assert_epoch_raises(KeyError, "k1", Broken(8), batch_size=4)
+    assert error.__notes__ == ["while reading sample 5"]
 
 
 def test_attributes_that_are_not_methods_are_ignored():
@@ -243,22 +219,16 @@ def test_invalid_files_are_refused(files, message):
 def test_labels_that_cannot_be_merged(labels, tmp_path):
     (tmp_path / "a.png").write_bytes(png(0))
     files = [(tmp_path / "a.png", label) for label in labels]
-    with Loader(files, batch_size=2) as loader, pytest.raises(LoaderError, match="do not make a tensor") as caught:
-        next(iter(loader))
-    assert repr(labels[0]) in str(caught.value) and repr(labels[1]) in str(caught.value)
-    with Loader(files, batch_size=2, collate_fn=list) as loader:
-        assert next(iter(loader)).labels == labels
+    error = assert_epoch_raises(LoaderError, "do not make a tensor", files, batch_size=2)
+    assert repr(labels[0]) in str(error) and repr(labels[1]) in str(error)
+    assert epoch_of(files, batch_size=2, collate_fn=list)[0].labels == labels
 
 
 @pytest.mark.parametrize("odd", [None, "", b"cat", object], ids=repr)
 def test_the_odd_label_is_named(odd, tmp_path):
     (tmp_path / "a.png").write_bytes(png(0))
     files = [(tmp_path / "a.png", label) for label in (6, 7.5, odd, 8)]
-    with (
-        Loader(files, batch_size=4) as loader,
-        pytest.raises(LoaderError, match=rf"do not make a tensor: 6 and {re.escape(repr(odd))};"),
-    ):
-        next(iter(loader))
+    assert_epoch_raises(LoaderError, f"do not make a tensor: 6 and {re.escape(repr(odd))};", files, batch_size=4)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +263,8 @@ def raiser(error: BaseException):
     "given", [None, 5, (5, 0), (None, 1), b"ab", (b"x", 0, 1), "ab"], ids=lambda given: repr(given)[:20]
 )
 def test_a_source_that_returns_no_pair(given):
-    with Loader(Returns(lambda: given)) as loader, pytest.raises(LoaderError, match=r"read\(0\) gave") as caught:
-        next(iter(loader))
-    assert repr(given) in str(caught.value)
+    error = assert_epoch_raises(LoaderError, r"read\(0\) gave", Returns(lambda: given))
+    assert repr(given) in str(error)
 
 
 @pytest.mark.parametrize(
@@ -310,16 +279,15 @@ def test_a_source_that_raises(error, on_error):
     assert "read_the_database" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
 
 
-def test_a_source_that_cannot_read():
+def test_a_source_that_cannot_read(tmp_path):
     """An OSError counts as damage and keeps its cause."""
     error = ConnectionError("the bucket is gone")
-    with Loader(Returns(raiser(error))) as loader, pytest.raises(DecodeError, match="the bucket is gone") as caught:
-        next(iter(loader))
-    assert caught.value.index == 0 and caught.value.__cause__ is error
-    with Loader(Returns(raiser(TimeoutError()))) as loader, pytest.raises(DecodeError, match="TimeoutError"):
-        next(iter(loader))
-    with Loader(Returns(raiser(error)), on_error="skip") as loader, pytest.raises(LoaderError, match="in a row"):
-        list(loader)
+    raised = assert_epoch_raises(DecodeError, "the bucket is gone", Returns(raiser(error)))
+    assert raised.index == 0 and raised.__cause__ is error
+    assert_epoch_raises(DecodeError, "TimeoutError", Returns(raiser(TimeoutError())))
+    assert_epoch_raises(LoaderError, "in a row", Returns(raiser(error)), on_error="skip")
+    missing = tmp_path / "missing.bin"
+    assert_epoch_raises(DecodeError, r"sample 0.*No such file.*missing\.bin", Returns(missing.read_bytes))
 
 
 # --- transforms ------------------------------------------------------------------------------------------------------
@@ -327,24 +295,11 @@ def test_a_source_that_cannot_read():
 
 def test_transforms_that_leave_different_sizes():
     data = [jpeg(40, 60), jpeg(40, 61)]
-    with (
-        Loader(Bytes(*data), T.RandomHorizontalFlip(), batch_size=2) as loader,
-        pytest.raises(TransformError, match=r"different sizes.*sample 0 is 40 x 60, sample 1 is 40 x 61.*CenterCrop"),
-    ):
-        next(iter(loader))
-    with Loader(Bytes(*data), batch_size=1) as loader:
-        assert [tuple(images.shape[2:]) for images, _ in loader] == [(40, 60), (40, 61)]
-
-
-class Broken(T.Transform):
-    def write(self, plan, where, **params):
-        raise AttributeError("a mistake of its author")
-
-
-HALVES = T.ToDtype(torch.float16, scale=True)
+    message = "different sizes.*sample 0 is 40 x 60, sample 1 is 40 x 61.*CenterCrop"
+    assert_epoch_raises(TransformError, message, Bytes(*data), T.RandomHorizontalFlip(), batch_size=2)
+    assert [tuple(images.shape[2:]) for images, _ in epoch_of(Bytes(*data), batch_size=1)] == [(40, 60), (40, 61)]
 
 
 def test_conversion_between_floats_does_not_normalize():
-    chain = [HALVES, T.ToDtype(torch.float32), T.MixUp(num_classes=9)]
-    with Loader(Memory(4), chain, dtype=torch.uint8) as loader:
-        assert next(iter(loader)).images.max() > 1
+    chain = [T.ToDtype(torch.float16, scale=True), T.ToDtype(torch.float32), T.MixUp(num_classes=9)]
+    assert epoch_of(Memory(4), chain, dtype=torch.uint8)[0].images.max() > 1

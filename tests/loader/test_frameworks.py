@@ -64,12 +64,6 @@ def photos(**settings: Any) -> Loader:
     return Loader(Memory(20), CHAIN, **{"batch_size": 4, "shuffle": True, "seed": 0} | settings)
 
 
-def test_lightnings_epochs_are_the_loaders():
-    with photos() as loader:
-        batches = list(Lightning(loader).fit(3))
-    assert [batch.epoch for batch in batches] == [0] * 5 + [1] * 5 + [2] * 5
-
-
 @pytest.mark.parametrize("settings", [{}, {"last_batch": "drop", "batch_size": 6}], ids=["all", "some left out"])
 def test_lightning_resumes_exactly(settings):
     with photos(**settings) as loader:

@@ -13,7 +13,7 @@ from PIL import Image
 from cuaug import Loader, TransformError
 from cuaug import transforms as T
 from tests.support.codec.encoded_images import encode
-from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, photo, png
+from tests.support.loader.further_pictures import Bytes, Memory, assert_epoch_raises, epoch_of, numbers_of, photo, png
 
 DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}
 
@@ -28,8 +28,7 @@ def test_dtype_layout_and_channels(dtype, layout, channels, damaged, caplog, loa
     pictures = [photo(h, w, seed) for seed in range(4)]
     data = [b"x" if i in damaged else encode(Image.fromarray(p), "PNG") for i, p in enumerate(pictures)]
     chain = [T.Grayscale()] if channels == 1 else []
-    with Loader(Bytes(*data), chain, batch_size=4, dtype=dtype, layout=layout, on_error="skip") as loader:
-        ((images, labels),) = loader
+    ((images, labels),) = epoch_of(Bytes(*data), chain, batch_size=4, dtype=dtype, layout=layout, on_error="skip")
     n = 4 - len(damaged)
     assert images.shape == (n, channels, h, w) and images.dtype == (dtype or torch.uint8)
     assert images.device.type == labels.device.type == loaders_device
@@ -46,18 +45,15 @@ def test_dtype_layout_and_channels(dtype, layout, channels, damaged, caplog, loa
 def test_a_float_chain_needs_no_dtype():
     pixels = photo(6, 6)
     mean, std = [0.4, 0.5, 0.6], [0.2, 0.3, 0.25]
-    with Loader(Bytes(encode(Image.fromarray(pixels), "PNG")), [T.Normalize(mean, std)]) as loader:
-        ((images, _),) = loader
+    ((images, _),) = epoch_of(Bytes(encode(Image.fromarray(pixels), "PNG")), [T.Normalize(mean, std)])
     want = (pixels / 255.0 - np.array(mean)) / np.array(std)
     assert images.dtype == torch.float32
     np.testing.assert_allclose(images[0].permute(1, 2, 0).cpu().numpy(), want, atol=1e-5)
 
 
 def test_dtype_overrides_the_chain():
-    with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.float16) as loader:
-        assert next(iter(loader))[0].dtype == torch.float16
-    with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.uint8) as loader:
-        assert numbers_of(next(iter(loader))[0]) == [0]
+    assert epoch_of(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.float16)[0][0].dtype == torch.float16
+    assert numbers_of(epoch_of(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.uint8)[0][0]) == [0]
 
 
 SAME = T.Lambda(lambda images: images)
@@ -135,21 +131,17 @@ def test_a_lambda_at_the_end_gets_the_dtype_and_may_return_anything(made):
 
 
 def test_a_mix_of_a_batch_without_good_samples():
-    with Loader(
-        Memory(8, damaged=range(4)), [T.MixUp(num_classes=8)], batch_size=4, dtype=torch.float16, on_error="skip"
-    ) as loader:
-        assert [(tuple(images.shape), images.dtype) for images, _ in loader] == [
-            ((0, 3, 4, 5), torch.float16),
-            ((4, 3, 4, 5), torch.float16),
-        ]
+    options = {"batch_size": 4, "dtype": torch.float16, "on_error": "skip"}
+    batches = epoch_of(Memory(8, damaged=range(4)), [T.MixUp(num_classes=8)], **options)
+    assert [batch.images.shape for batch in batches] == [(0, 3, 4, 5), (4, 3, 4, 5)]
+    assert {batch.images.dtype for batch in batches} == {torch.float16}
 
 
 @pytest.mark.parametrize("after", [[], [T.CutMix(num_classes=3)], [T.CutMix(num_classes=3), T.RandomErasing()]])
 def test_uint8_after_normalize_is_refused(after):
     for first in (T.Normalize(0.5, 0.25), T.ToDtype(torch.float32)):
-        loader = Loader(Memory(3), [first, *after], batch_size=3, dtype=torch.uint8)
-        with pytest.raises(TransformError, match="normalized images are not in"):
-            next(iter(loader))
+        message = "normalized images are not in"
+        assert_epoch_raises(TransformError, message, Memory(3), [first, *after], batch_size=3, dtype=torch.uint8)
 
 
 def test_kept_batches_do_not_change():

@@ -12,7 +12,8 @@ from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug._runtime.disk import Directory
 from tests.loader.test_cache import assert_equal, epochs
-from tests.support.codec.jpeg_crops import MCU, jpeg
+from tests.loader.test_index import jpegs
+from tests.support.codec.jpeg_crops import jpeg
 from tests.support.loader.further_pictures import Bytes, png
 from tests.support.sources.writers import write_tar
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.cpu_only
 NAME = ".jpegs.cuaug-index"
 CHAIN = [T.RandomResizedCrop(64, scale=(0.1, 0.5)), T.RandomHorizontalFlip()]
 NO_INDEX = DecodeOptions(index_bytes=0)
-FILES = [jpeg(240, 320, kind, 98, orientation=i % 8 + 1) for i, kind in enumerate([*MCU] * 2)]
+FILES = jpegs()
 COUNT = len(FILES)
 
 

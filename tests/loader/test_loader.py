@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import re
 from pathlib import Path
@@ -10,13 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
 
 from cuaug import DecodeOptions, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.profiling.bottleneck import stages_of
-from tests.support.codec.encoded_images import encode
-from tests.support.loader.further_pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo
+from tests.support.codec.encoded_images import FORMATS, as_pillow, photo, tagged_files
+from tests.support.loader.further_pictures import (
+    Arrays,
+    Bytes,
+    Labeled,
+    Memory,
+    assert_epoch_raises,
+    epoch_of,
+    numbers_of,
+    png,
+)
 
 # --- order and labels ------------------------------------------------------------------------------------------------
 
@@ -25,9 +32,8 @@ from tests.support.loader.further_pictures import Arrays, Bytes, Memory, color_o
 def test_labels_follow_their_images(damaged, caplog):
     caplog.set_level(logging.CRITICAL, logger="cuaug")
     count = 5000
-    with Loader(
-        Memory(count, damaged, slow=1e-4), batch_size=33, shuffle=True, threads=8, prefetch=4, on_error="skip"
-    ) as loader:
+    options = {"batch_size": 33, "shuffle": True, "threads": 8, "prefetch": 4, "on_error": "skip"}
+    with Loader(Memory(count, damaged, slow=1e-4), **options) as loader:
         seen = []
         for images, labels in loader:
             assert numbers_of(images) == labels.tolist()
@@ -40,21 +46,16 @@ def test_labels_follow_their_images(damaged, caplog):
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tree(tmp_path) -> Path:
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_a_directory_of_class_folders(tmp_path, as_type):
     """Two classes, nested folders, upper-case suffixes, and files that are not images."""
     for number, name in enumerate(["zebra/a.png", "ant/nested/b.PNG", "ant/c.png", "zebra/z/d.png"]):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (3, 3), color_of(number)).save(path, "PNG")
+        path.write_bytes(png(number))
     (tmp_path / "ant" / "notes.txt").write_text("not a picture")
     (tmp_path / "readme.md").write_text("not a class")
-    return tmp_path
-
-
-@pytest.mark.parametrize("as_type", [str, Path])
-def test_a_directory_of_class_folders(tree, as_type):
-    with Loader(as_type(tree), batch_size=4) as loader:
+    with Loader(as_type(tmp_path), batch_size=4) as loader:
         ((images, labels),) = loader
     assert loader.classes == ["ant", "zebra"]
     assert numbers_of(images) == [2, 1, 0, 3] and labels.tolist() == [0, 0, 1, 1]
@@ -73,9 +74,8 @@ def test_a_directory_of_class_folders(tree, as_type):
     ],
     ids=["int", "float", "bool", "list", "float32", "tensor", "vector"],
 )
-def test_labels_that_make_a_tensor(tree, labels, want):
-    with Loader([(tree / "zebra/a.png", label) for label in labels], batch_size=2) as loader:
-        ((_, got),) = loader
+def test_labels_that_make_a_tensor(labels, want):
+    ((_, got),) = epoch_of(Labeled(*labels, attribute="labels"), batch_size=2)
     assert got.dtype == want.dtype and got.cpu().equal(want)
 
 
@@ -85,9 +85,8 @@ def test_labels_that_make_a_tensor(tree, labels, want):
 )
 def test_integers_that_would_become_floats_are_refused(labels):
     """Floats would lose their last digits."""
-    with pytest.raises(
-        LoaderError, match=f"are integers .*{re.escape(repr(labels[0]))} the first; float64 would lose digits"
-    ):
+    first = re.escape(repr(labels[0]))
+    with pytest.raises(LoaderError, match=f"are integers .*{first} the first; float64 would lose digits"):
         collate(labels)
 
 
@@ -113,12 +112,8 @@ def test_lists_of_text_are_copied():
 @pytest.mark.cpu_only
 def test_a_rank_without_samples_reports_its_empty_batch():
     """Without damaged samples."""
-    options = {"batch_size": 2, "collate_fn": len, "rank": 1, "world_size": 2}
-    with (
-        Loader(Memory(1), **options, seed=0) as loader,
-        pytest.raises(LoaderError, match=r"collate_fn returned 1, .*fewer samples .* than ranks"),
-    ):
-        list(loader)
+    options = {"batch_size": 2, "collate_fn": len, "rank": 1, "world_size": 2, "seed": 0}
+    assert_epoch_raises(LoaderError, "collate_fn returned 1, .*fewer samples .* than ranks", Memory(1), **options)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -129,57 +124,28 @@ def test_a_rank_without_samples_reports_its_empty_batch():
 )
 def test_arrays_of_any_strides(view, width):
     array = view(photo(8, 5)[:, :width].copy())
-    with Loader(Arrays(array)) as loader:
-        ((images, _),) = loader
+    ((images, _),) = epoch_of(Arrays(array))
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), array)
 
 
 # --- files as they are -----------------------------------------------------------------------------------------------
 
 
-def tagged(orientation: int) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return encode(Image.fromarray(photo(20, 33)), "JPEG", quality=95, exif=exif)
-
-
 @pytest.mark.cpu_only
-def test_exif_orientation_is_applied_by_default():
-    for orientation in range(1, 9):
-        data = tagged(orientation)
-        picture = Image.open(io.BytesIO(data))
-        for apply_exif in (True, False):
-            want = np.asarray(ImageOps.exif_transpose(picture) if apply_exif else picture)
-            with Loader(Bytes(data), decode=DecodeOptions(apply_exif=apply_exif), threads=1) as loader:
-                ((images, _),) = loader
-            np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), want)
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied_by_default(orientation):
+    data, upright = (tagged_files(value)["jpeg"] for value in (orientation, 1))
+    for apply_exif, want in ((True, as_pillow(data)), (False, as_pillow(upright))):
+        ((images, _),) = epoch_of(Bytes(data), decode=DecodeOptions(apply_exif=apply_exif), threads=1)
+        np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), want)
 
 
 @pytest.mark.cpu_only
 def test_images_of_every_mode_become_rgb():
-    rgb = Image.fromarray(photo(20, 33))
-    alpha = rgb.copy()
-    alpha.putalpha(128)
-    files = [
-        encode(rgb, "JPEG"),
-        encode(rgb.convert("L"), "JPEG"),
-        encode(rgb.convert("CMYK"), "JPEG"),
-        encode(rgb, "PNG"),
-        encode(rgb.quantize(16), "PNG"),
-        encode(alpha, "PNG"),
-        encode(rgb.convert("LA"), "PNG"),
-        encode(rgb.convert("1"), "PNG"),
-        encode(rgb, "WEBP", lossless=True),
-        encode(rgb, "TIFF"),
-        encode(rgb, "BMP"),
-        encode(rgb, "JPEG2000"),
-        encode(rgb.quantize(16), "GIF"),
-    ]
-    with Loader(Bytes(*files), batch_size=len(files), threads=2) as loader:
-        ((images, _),) = loader
-    for image, data in zip(images, files, strict=True):
-        want = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), want)
+    files, options = FORMATS.values(), DecodeOptions(lossy=True)  # the first page or frame of several
+    (batch,) = epoch_of(Bytes(*files), batch_size=len(files), stack=False, threads=2, decode=options)
+    for image, data in zip(batch.images, files, strict=True):
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), as_pillow(data))
 
 
 # --- statistics and memory -------------------------------------------------------------------------------------------

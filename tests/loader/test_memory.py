@@ -7,6 +7,7 @@ blocks are not in use and their number does not grow. The last test uses the def
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import json
@@ -28,24 +29,20 @@ from tests.support.loader.programs import run_apart
 pytestmark = pytest.mark.cpu_only
 
 PROGRAM = """
-import io, json, logging
-import numpy as np
+import json, logging
 import psutil
 import torch
 from PIL import Image
-from tests.support.loader.further_pictures import Bytes, photo
+from tests.support.codec.encoded_images import encode, photo
+from tests.support.loader.further_pictures import Bytes
 
 logging.disable()
 rng = random.Random(0)
 
-def encoded(height, width, form):
-    out = io.BytesIO()
-    Image.fromarray(photo(height, width)).save(out, form)
-    return out.getvalue()
-
 # Large and tiny images alternate; the largest size comes several times, so that every thread soon decodes it.
 sizes = [(1200, 1700), (1, 1), (1700, 1200), (1, 1600), (1200, 1700), (2, 3), (375, 500), (1600, 1), (64, 64), (7, 5)]
-data = [encoded(h, w, "PNG" if i in (4, 7, 9) else "JPEG") for i, (h, w) in enumerate(sizes)]
+forms = ["PNG" if i in (4, 7, 9) else "JPEG" for i in range(10)]
+data = [encode(Image.fromarray(photo(*size)), form) for size, form in zip(sizes, forms)]
 damaged = [b"", b"nothing", data[0][: len(data[0]) // 2], data[2][: len(data[2]) // 2]]
 small = [T.Resize((64, 64)), T.RandomHorizontalFlip(), T.ColorJitter(0.2, 0.2)]
 
@@ -193,3 +190,33 @@ def test_a_failed_allocation_is_a_memory_error():
     for size in (1 << 50, 1 << 62):
         with pytest.raises(MemoryError, match=rf"no memory for {size:,} bytes"):
             pages(size)
+
+
+CLOSED = """
+import json
+import psutil
+from PIL import Image
+from cuaug.pipeline import pipeline
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import Bytes
+
+def measured_release():
+    levels.append(psutil.Process().memory_info().rss >> 20)
+    release()
+    levels.append(psutil.Process().memory_info().rss >> 20)
+
+levels, release = [], pipeline.release_freed_memory
+pipeline.release_freed_memory = measured_release
+forms = ("GIF", "PPM", "TIFF", "GIF")
+data = [encode(Image.new("RGB", (2600 + 100 * i, 2400), "red"), form) for i, form in enumerate(forms)]
+with Loader(Bytes(*data * 8), T.Resize((64, 64)), batch_size=8, threads=8, device="cpu") as loader:
+    for _ in loader:
+        pass
+print(json.dumps(levels))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library keeps no memory to trim")
+def test_close_returns_memory_that_the_c_library_has_kept():
+    before, after = json.loads(run_apart(CLOSED, {}))
+    assert after < before - 50, f"{before} MB before, {after} MB after"

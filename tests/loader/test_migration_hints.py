@@ -14,7 +14,7 @@ import cuaug
 from cuaug import DecodeOptions, Loader, LoaderError, sources
 from cuaug import transforms as T
 from cuaug._runtime.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
-from tests.support.loader.further_pictures import Memory
+from tests.support.loader.further_pictures import Memory, assert_epoch_raises
 
 OWN = set(inspect.signature(Loader).parameters)
 OPTIONS = {field.name for field in dataclasses.fields(DecodeOptions)}
@@ -151,8 +151,7 @@ COLLATE = "collate_fn failed: .*the list of a batch's labels, without the images
     ],
 )
 def test_a_dataloaders_collate_fn_is_told_what_it_gets(collate_fn):
-    with Loader(Memory(4), batch_size=2, collate_fn=collate_fn) as loader, pytest.raises(LoaderError, match=COLLATE):
-        next(iter(loader))
+    assert_epoch_raises(LoaderError, COLLATE, Memory(4), batch_size=2, collate_fn=collate_fn)
 
 
 def test_other_errors_of_a_collate_fn_stay():

@@ -12,6 +12,8 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import Bytes, epoch_of, png
 
 pytestmark = pytest.mark.cpu_only
 
@@ -39,8 +41,7 @@ class Arrays:
 
 def load(files: Any, chain: Any = CHAIN, mode: str = "unchanged", **options: Any) -> list[cuaug.Batch]:
     options = {"batch_size": 4, "seed": 1, "device": "cpu", **options}
-    with cuaug.Loader(files, chain, decode=cuaug.DecodeOptions(mode=mode), **options) as loader:
-        return list(loader)
+    return epoch_of(files, chain, decode=cuaug.DecodeOptions(mode=mode), **options)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -91,22 +92,10 @@ def test_views_and_lists_take_any_channels():
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGBA", 4)])
 def test_encoded_files_take_the_mode(mode, channels):
     image = Image.fromarray(Arrays(4).array(3))
-    files = {".png": image, ".jpg": image.convert("RGB")}
-    encoded = []
-    for suffix, picture in files.items():
-        picture.save(data := io.BytesIO(), {".png": "PNG", ".jpg": "JPEG"}[suffix])
-        encoded.append((data.getvalue(), 0))
-
-    class Encoded:
-        def __len__(self) -> int:
-            return len(encoded)
-
-        def read(self, index: int) -> tuple[bytes, int]:
-            return encoded[index]
-
-    (batch,) = load(Encoded(), [T.CenterCrop(16)], mode=mode, batch_size=2)
+    files = [encode(image, "PNG"), encode(image.convert("RGB"), "JPEG")]
+    (batch,) = load(Bytes(*files), [T.CenterCrop(16)], mode=mode, batch_size=2)
     assert batch.images.shape == (2, channels, 16, 16) and batch.images.dtype == torch.uint8
-    for (data, _), got in zip(encoded, batch.images, strict=True):
+    for data, got in zip(files, batch.images, strict=True):
         want = T.CenterCrop(16)(Image.open(io.BytesIO(data)).convert(mode))
         np.testing.assert_array_equal(got.permute(1, 2, 0).squeeze(-1).numpy(), np.asarray(want))
 
@@ -180,15 +169,9 @@ def test_a_damaged_array_costs_its_own_sample():
     assert torch.cat([batch.indices for batch in batches]).tolist() == [0, 1, *range(3, 10)]
 
 
-# --- cuaug.decode ----------------------------------------------------------------------------------------------------
-def png(array: np.ndarray) -> bytes:
-    Image.fromarray(array).save(data := io.BytesIO(), "PNG")
-    return data.getvalue()
-
-
 def test_decode_refuses_two_modes():
     with pytest.raises(cuaug.LoaderError, match="mode='L' contradicts"):
-        cuaug.decode(png(Arrays(3).array(0)), mode="L", decode=cuaug.DecodeOptions(mode="RGBA"))
+        cuaug.decode(png(0), mode="L", decode=cuaug.DecodeOptions(mode="RGBA"))
 
 
 @pytest.mark.parametrize("mode", ["I", "CMYK", "1"])

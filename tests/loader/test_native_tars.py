@@ -37,20 +37,15 @@ def write_tar(path: Path, members: list[tuple[str, bytes]]) -> str:
     return str(path)
 
 
-def write_shards(folder: Path, shards: int = 3, samples: int = 5) -> list[str]:
-    """Shards of JPEGs and PNGs, with class numbers."""
-    files = (JPEG, PNG)
-    return [
-        write_tar(
-            folder / f"{shard}.tar",
-            [
-                member
-                for i in range(samples)
-                for member in ((f"{i}.jpg", files[i % 2]), (f"{i}.cls", str(10 * shard + i).encode()))
-            ],
-        )
-        for shard in range(shards)
-    ]
+def write_shards(folder: Path) -> list[str]:
+    """Three shards of five JPEGs and PNGs, with class numbers."""
+    paths = []
+    for shard in range(3):
+        members = []
+        for i in range(5):
+            members += [(f"{i}.jpg", (JPEG, PNG)[i % 2]), (f"{i}.cls", b"%d" % (10 * shard + i))]
+        paths.append(write_tar(folder / f"{shard}.tar", members))
+    return paths
 
 
 def open_all(source: TarShards) -> None:
@@ -166,9 +161,8 @@ def test_a_file_that_changes_is_left_to_python(source, change):
 def test_an_overwritten_header_is_an_error_of_its_sample(tmp_path):
     """The file keeps its size, time, beginning and end: only the header's checksum tells."""
     path = write_tar(tmp_path / "a.tar", [(f"{i}.jpg", JPEG + bytes(9000)) for i in range(6)])
-    with Loader(
-        source := TarShards(path, label=None), batch_size=6, device="cpu", on_error="skip", stack=False
-    ) as loader:
+    source = TarShards(path, label=None)
+    with Loader(source, batch_size=6, device="cpu", on_error="skip", stack=False) as loader:
         list(loader)
         status, offset = os.stat(path), int(source._columns[source.image].offsets[2]) - 512
         assert 4096 < offset < status.st_size - 16_384
@@ -213,18 +207,15 @@ def test_ranges_in_memory_lie_within_it(data, begin, size):
         assert not expected or work.read(0).tobytes() == data[begin : begin + size]
 
 
-def batches_and_errors(source: TarShards, **options: Any) -> tuple[list[Any], list[str]]:
-    """Two epochs, the second with open shards."""
-    errors: list[str] = []
-    found = []
-    with Loader(
-        source, batch_size=4, shuffle=True, seed=1, device="cpu", on_error="skip", stack=False, threads=2, **options
-    ) as loader:
-        for _ in range(2):
-            for batch in loader:
-                images = [image.numpy().tobytes() for image in batch.images]
-                found.append((images, batch.labels, batch.indices.tolist()))
-    return found, errors
+def two_epochs(source: TarShards, **options: Any) -> list[Any]:
+    """(images, labels, indices) of batches; in the second epoch the shards are open."""
+    options |= {"batch_size": 4, "shuffle": True, "seed": 1, "device": "cpu", "on_error": "skip", "stack": False}
+    with Loader(source, threads=2, **options) as loader:
+        return [
+            ([image.numpy().tobytes() for image in batch.images], batch.labels, batch.indices.tolist())
+            for _ in range(2)
+            for batch in loader
+        ]
 
 
 def test_batches_and_errors_equal_those_of_python(tmp_path, caplog):
@@ -235,7 +226,7 @@ def test_batches_and_errors_equal_those_of_python(tmp_path, caplog):
     found, messages = [], []
     for kind in (TarShards, InPython):
         caplog.clear()
-        found.append(batches_and_errors(kind(paths), decode=DecodeOptions(max_bytes=20_000)))
+        found.append(two_epochs(kind(paths), decode=DecodeOptions(max_bytes=20_000)))
         messages.append(sorted(record.message for record in caplog.records if "skipped" in record.message))
     assert str(found[0]) == str(found[1])
     assert messages[0] == messages[1] and len(messages[0]) == 6

@@ -25,7 +25,7 @@ from cuaug.pipeline.thread_pool import ThreadPool
 from tests.codec.test_regions import JPEG_OPTIONS
 from tests.support.builds import build
 from tests.support.codec.encoded_images import FORMATS, PHOTO, PNG, app1, encode, photo, tiff_block
-from tests.support.loader.further_pictures import Memory, write_photos
+from tests.support.loader.further_pictures import Memory, assert_epoch_raises, write_photos
 from tests.support.loader.native_runs import Decoded, run
 from tests.support.sanitizers import THREAD, plant_mistakes
 from tests.support.sanitizers import run as run_sanitized
@@ -97,8 +97,7 @@ def test_a_batch_equals_single_decodes(data):
 
 def test_a_missing_decoder_is_an_error_and_no_work_for_pillow(monkeypatch):
     monkeypatch.setattr(SampleRuns, "statuses", property(lambda self: np.full(len(self.positions), 4)))
-    with Loader(Memory(4), batch_size=4, device="cpu") as loader, pytest.raises(DeviceError, match="no decoder"):
-        next(iter(loader))
+    assert_epoch_raises(DeviceError, "no decoder", Memory(4), batch_size=4, device="cpu")
 
 
 def test_an_interrupted_submission_leaves_no_task(monkeypatch):

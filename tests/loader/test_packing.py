@@ -14,7 +14,7 @@ from cuaug import transforms as T
 from cuaug.batch import Batch
 from cuaug.sources import Videos
 from tests.references import packing as reference
-from tests.support.loader.further_pictures import write_photos
+from tests.support.loader.further_pictures import assert_epoch_raises, epoch_of, write_photos
 from tests.support.video.videos import VIDEOS, write_video
 
 BASE = [
@@ -81,35 +81,10 @@ def test_batches_of_damaged_files_alone_are_empty(tmp_path, name):
     paths = write_photos(tmp_path, 6, form="PNG")
     for path in paths[:3]:
         Path(path).write_bytes(b"no picture")
-    with Loader(paths, [*BASE, PACKED[name]], batch_size=3, on_error="skip", device="cpu") as loader:
-        empty, full = loader
+    empty, full = epoch_of(paths, [*BASE, PACKED[name]], batch_size=3, on_error="skip", device="cpu")
     assert len(empty.images) == len(empty.labels) == len(empty.indices) == len(empty.packing.sizes) == 0
     assert empty.images.ndim == full.images.ndim and empty.images.dtype == full.images.dtype
     assert images_of(empty, PACKED[name]) == [] or empty.packing.cu_seqlens.tolist() == [0]
-
-
-@pytest.mark.parametrize("name", PACKED)
-def test_resume_gives_the_same_bits(tmp_path, name):
-    paths = write_photos(tmp_path, 13, form="PNG")
-
-    def make() -> Loader:
-        return Loader(paths, [*BASE, PACKED[name]], batch_size=3, shuffle=True, seed=5, device="cpu")
-
-    with make() as loader:
-        whole = list(loader)
-    with make() as loader:
-        iterator = iter(loader)
-        next(iterator), next(iterator)
-        state = loader.state_dict()
-        iterator.close()
-    with make() as loader:
-        loader.load_state_dict(state)
-        rest = list(loader)
-    assert len(rest) == len(whole) - 2
-    for got, want in zip(rest, whole[2:], strict=True):
-        assert torch.equal(got.images, want.images) and got.digest == want.digest
-        for one, other in zip(got.packing, want.packing, strict=True):
-            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.uint8])
@@ -138,28 +113,23 @@ def test_patches_of_clips(tmp_path, frames):
     with Loader(Videos(paths, frames=frames), BASE, batch_size=1, seed=3, device="cpu") as loader:
         clips = [batch.images[0] for batch in loader]
     want = [torch.from_numpy(reference.patches(clip.numpy(), 8, 2, 2)) for clip in clips]
-    with Loader(Videos(paths, frames=frames), [*BASE, last], batch_size=2, seed=3, device="cpu") as loader:
-        (batch,) = loader
+    (batch,) = epoch_of(Videos(paths, frames=frames), [*BASE, last], batch_size=2, seed=3, device="cpu")
     assert clips[0].shape != clips[1].shape and torch.equal(batch.images, torch.cat(want))
     assert batch.packing.grid_thw[:, 0].tolist() == [(frames + 1) // 2] * 2
     assert batch.packing.cu_seqlens.diff().tolist() == list(map(len, want))
-    with (
-        pytest.raises(TransformError, match="takes images, not clips"),
-        Loader(Videos(paths, frames=frames), [*BASE, T.PadToLargest()], batch_size=2, device="cpu") as loader,
-    ):
-        next(iter(loader))
+    options = {"batch_size": 2, "device": "cpu"}
+    assert_epoch_raises(
+        TransformError, "takes images, not clips", Videos(paths, frames=frames), [*BASE, T.PadToLargest()], **options
+    )
 
 
 def test_boxes_of_a_detector_stay_with_their_images(tmp_path):
     paths = write_photos(tmp_path, 4, form="PNG")
     labels = [{"boxes": torch.tensor([[1.0, 2, 9, 8]]), "labels": torch.tensor([i])} for i in range(4)]
     chain = [T.Resize(40), T.RandomHorizontalFlip(1.0), T.Normalize(0.5, 0.25)]
-    with Loader(list(zip(paths, labels, strict=True)), chain, batch_size=4, stack=False, device="cpu") as loader:
-        (want,) = loader
-    with Loader(
-        list(zip(paths, labels, strict=True)), [*chain, T.PadToLargest()], batch_size=4, device="cpu"
-    ) as loader:
-        (got,) = loader
+    pairs = list(zip(paths, labels, strict=True))
+    (want,) = epoch_of(pairs, chain, batch_size=4, stack=False, device="cpu")
+    (got,) = epoch_of(pairs, [*chain, T.PadToLargest()], batch_size=4, device="cpu")
     for one, other in zip(got.labels, want.labels, strict=True):
         assert torch.equal(one["boxes"], other["boxes"])
     assert got.show().size[0] > 0
@@ -170,8 +140,5 @@ def test_refusals(tmp_path):
     with pytest.raises(TransformError, match="leave out one"):
         Loader(paths, [*BASE, T.Patches(8)], batch_size=2, stack=False, device="cpu")
     Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "odd.png")
-    with (
-        Loader([str(tmp_path / "odd.png")], [T.Patches(8)], batch_size=1, device="cpu") as loader,
-        pytest.raises(TransformError, match=r"odd\.png.*20 x 30 .* no multiple of size \* merge = 8"),
-    ):
-        next(iter(loader))
+    message = r"odd\.png.*20 x 30 .* no multiple of size \* merge = 8"
+    assert_epoch_raises(TransformError, message, [str(tmp_path / "odd.png")], [T.Patches(8)], device="cpu")

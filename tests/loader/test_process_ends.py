@@ -28,22 +28,13 @@ for step, batch in enumerate(Loader(Memory(60000), batch_size=8, threads=4)):
         event()
 """,
     "a read is stuck": """
-class Stuck(Memory):
-    def read(self, index):
-        if index > 20:
-            time.sleep(600)
-        return super().read(index)
-
-for images, labels in Loader(Stuck(4000), batch_size=8, threads=4):
+source = WatchedSource(4000, lambda index: time.sleep(600 if index > 20 else 0))
+for images, labels in Loader(source, batch_size=8, threads=4):
     event()
 """,
     "waiting for a slow read": """
-class Slow(Memory):
-    def read(self, index):
-        time.sleep(0.3 if index > 7 else 0)
-        return super().read(index)
-
-for images, labels in Loader(Slow(4000), batch_size=8, threads=4):
+source = WatchedSource(4000, lambda index: time.sleep(0.3 if index > 7 else 0))
+for images, labels in Loader(source, batch_size=8, threads=4):
     event()
 """,
     "in the consumer's code": """
@@ -94,14 +85,10 @@ def train():
 train()
 """,
     "all threads of three loaders are stuck": """
-class Stuck(Memory):
-    def read(self, index):
-        begun.release()
-        time.sleep(600)
-
 begun = threading.Semaphore(0)
 for _ in range(3):
-    threading.Thread(target=list, args=[Loader(Stuck(10), threads=3)], daemon=True).start()
+    source = WatchedSource(10, lambda index: (begun.release(), time.sleep(600)))
+    threading.Thread(target=list, args=[Loader(source, threads=3)], daemon=True).start()
 for _ in range(9):
     begun.acquire()
 event()
@@ -230,14 +217,6 @@ def callback(error):
 
 ready()
 list(Loader(Memory(4000, damaged=[80]), batch_size=8, threads=4, on_error="skip", error_callback=callback))
-""",
-    "consumer": """
-def consumer():
-    for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
-        ready()
-        raise KeyError("the consumer's own")
-
-consumer()
 """,
     "generator": """
 def generator():

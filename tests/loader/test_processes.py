@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +18,8 @@ from cuaug import transforms as T
 from cuaug.codec import EncodedImage
 from cuaug.pipeline.job import Job
 from tests.loader.test_reproducible import training_chain
-from tests.support.loader.further_pictures import Bytes, Memory, write_photos
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import Bytes, Memory, epoch_of, png, write_photos
 from tests.support.loader.programs import IMPORTING, run
 
 # --- forked children -------------------------------------------------------------------------------------------------
@@ -73,8 +73,7 @@ print(sum(len(labels) for _, labels in batches), sum(len(labels) for _, labels i
 @pytest.mark.cpu_only
 def test_locks_are_free_in_a_forked_child():
     """Other threads held them at the fork."""
-    assert (
-        run(f"""{CHILD}
+    output = run(f"""{CHILD}
 loader = Loader(Memory(400), batch_size=4, threads=3)
 batches = iter(loader)
 kept = next(batches)
@@ -93,16 +92,14 @@ if pid == 0:
 release.set()
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(list(batches)))
 """)
-        == "5 99\n"
-    )
+    assert output == "5 99\n"
 
 
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("decoders", IMPORTING)
 def test_a_fork_waits_for_a_thread_that_imports_the_decoders(decoders):
     """Else the child would wait for that import for ever."""
-    assert (
-        run(f"""{IMPORTING[decoders]}
+    output = run(f"""{IMPORTING[decoders]}
 child = os.fork()
 if child == 0:
     signal.alarm(100)
@@ -110,21 +107,19 @@ if child == 0:
     os._exit(0 if complete == list(range(40)) and nv().__version__ else 3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """)
-        == "0\n"
-    )
+    assert output == "0\n"
 
 
 # --- spawned workers, pickling ---------------------------------------------------------------------------------------
 
 
-def epoch_of(source: Any, chain: Any) -> list[Batch]:
-    with Loader(source, chain, batch_size=5, shuffle=True, seed=3, threads=2, device="cpu") as loader:
-        return list(loader)
+def shuffled_epoch(source: Any, chain: Any) -> list[Batch]:
+    return epoch_of(source, chain, batch_size=5, shuffle=True, seed=3, threads=2, device="cpu")
 
 
 def pickled_epoch_of(source: Any, chain: Any) -> bytes:
     """Pickled here: torch would pass tensors in shared memory."""
-    return pickle.dumps(epoch_of(source, chain))
+    return pickle.dumps(shuffled_epoch(source, chain))
 
 
 def assert_equal(actual: list[Batch], expected: list[Batch]) -> None:
@@ -142,11 +137,14 @@ def test_transforms_sources_and_batches_pickle_to_a_spawned_worker_and_back(tmp_
     paths = write_photos(tmp_path, 12)
     (tmp_path / "list.txt").write_text("".join(f"{Path(path).name} {i}\n" for i, path in enumerate(paths)))
     for source in (Memory(12), sources.Files(paths), sources.ListFile(tmp_path / "list.txt")):
-        assert_equal(epoch_of(pickle.loads(pickle.dumps(source)), training_chain()), epoch_of(source, training_chain()))
+        assert_equal(
+            shuffled_epoch(pickle.loads(pickle.dumps(source)), training_chain()),
+            shuffled_epoch(source, training_chain()),
+        )
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        want = epoch_of(sources.Files(paths), training_chain())
+        want = shuffled_epoch(sources.Files(paths), training_chain())
         assert_equal(pickle.loads(pool.submit(pickled_epoch_of, sources.Files(paths), training_chain()).result()), want)
-        assert_equal(pool.submit(epoch_of, sources.Files(paths), training_chain()).result(), want)
+        assert_equal(pool.submit(shuffled_epoch, sources.Files(paths), training_chain()).result(), want)
 
 
 def test_a_loader_does_not_pickle():
@@ -163,8 +161,7 @@ def test_a_loader_does_not_pickle():
 def test_nothing_is_left_behind(tmp_path):
     """Threads, file descriptors, mapped and temporary files, shared memory, after each kind of end five times."""
     (tmp_path / "temporary").mkdir()
-    assert (
-        run(f"""
+    output = run(f"""
 import logging, tempfile
 from pathlib import Path
 import psutil
@@ -276,8 +273,7 @@ for _ in range(5):
 after = settled(before)
 print(after == before or (before, after), after[4], os.listdir(tempfile.tempdir))
 """)
-        == "True [] []\n"
-    )
+    assert output == "True [] []\n"
 
 
 def held() -> list[Any]:
@@ -288,9 +284,7 @@ def held() -> list[Any]:
 
 def test_a_kept_error_keeps_no_image():
     """The frames of its traceback would keep the whole batch alive."""
-    out = io.BytesIO()
-    Image.new("RGB", (2000, 2000)).save(out, "JPEG")
-    complete = out.getvalue()
+    complete = encode(Image.new("RGB", (2000, 2000)), "JPEG")
     truncated = complete[: len(complete) * 3 // 4]
     errors: list[DecodeError] = []
     before = held()  # kept, so that no new object gets the id of an old one
@@ -313,9 +307,7 @@ def test_a_kept_error_with_a_context_keeps_no_batch():
 
     errors: list[DecodeError] = []
     before = held()
-    picture = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(picture, "PNG")
-    with Loader(Fails(picture.getvalue(), picture.getvalue()), on_error="skip", error_callback=errors.append) as loader:
+    with Loader(Fails(png(0), png(1)), on_error="skip", error_callback=errors.append) as loader:
         assert [len(images) for images, _ in loader] == [1, 0]
     assert [error.index for error in errors] == [1]
     assert [found for found in held() if not any(found is old for old in before)] == []

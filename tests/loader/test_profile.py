@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 import time
@@ -16,15 +15,15 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.profiling.timeline import Profile
+from tests.support.codec.encoded_images import encode
 from tests.support.loader.further_pictures import Bytes, Memory, png
 
 # --- totals ----------------------------------------------------------------------------------------------------------
 
 
 def test_decoders_are_counted():
-    bmp = io.BytesIO()
-    Image.open(io.BytesIO(png(1))).save(bmp, "BMP")
-    files = [png(0), bmp.getvalue(), bmp.getvalue(), np.zeros((4, 5, 3), np.uint8)]
+    bmp = encode(Image.new("RGB", (5, 4)), "BMP")
+    files = [png(0), bmp, bmp, np.zeros((4, 5, 3), np.uint8)]
     with Loader(Bytes(*files), batch_size=2) as loader:
         list(loader)
         assert loader.stats().decoded_by == {"cpu": 1, "pillow": 2, "source": 1}

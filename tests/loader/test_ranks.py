@@ -77,14 +77,18 @@ def test_invalid_ranks_are_refused(rank, world_size, message):
         Loader(Memory(4), rank=rank, world_size=world_size)
 
 
-@pytest.mark.parametrize(("name", "value"), [("RANK", "one"), ("WORLD_SIZE", ""), ("RANK", "3")])
-def test_invalid_environment_variables_are_refused(monkeypatch, name, value):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("RANK", "one", "environment variable RANK must be an integer, not 'one'"),
+        ("WORLD_SIZE", "", "environment variable WORLD_SIZE must be an integer, not ''"),
+        ("RANK", "3", "rank=3, world_size=2"),
+    ],
+)
+def test_invalid_environment_variables_are_refused(monkeypatch, name, value, message):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv(name, value)
-    message = (
-        "rank=3, world_size=2" if value == "3" else f"environment variable {name} must be an integer, not '{value}'"
-    )
     with pytest.raises(LoaderError, match=message):
         own_rank()
 
@@ -155,8 +159,9 @@ def test_local_rank_is_ignored_without_a_gpu(monkeypatch):
     Gpus(monkeypatch, 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert resolve_device(None) == torch.device("cpu")
-    with pytest.raises(DeviceError, match=r"cannot use cuda: .*torch"):
-        resolve_device("cuda")
+    for device in ("cuda", "cuda:1", torch.device("cuda")):
+        with pytest.raises(DeviceError, match=r"cannot use cuda(:1)?: .*torch.*doctor"):
+            Loader(Memory(3), device=device)
 
 
 def test_cuaug_device_uses_local_rank_too(monkeypatch):

@@ -13,28 +13,12 @@ from PIL import Image
 
 from tests.references.packing import patches
 
-CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-(
-    VIEWS,
-    SIZES,
-    MASKS,
-    PAIRS,
-    BANDS,
-    RESOLUTIONS,
-    BUCKETS,
-    CROPS,
-    AUGMIX,
-    CLIP,
-    VIDEO,
-    FRAMES,
-    REPEATED,
-    KILLED,
-    DECODE,
-    SHOW,
-    PILLOW,
-    PROCESSOR,
-    PATCHES,
-) = range(19)
+NAMES = (
+    "views sizes masks pairs bands resolutions buckets crops augmix clip video frames repeated killed decode show "
+    "pillow processor patches"
+)
+PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+CODE = dict(zip(NAMES.split(), re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL), strict=True))
 COUNT, H, W = 14, 120, 160
 
 
@@ -59,24 +43,24 @@ def run(tmp_path, monkeypatch):
     names = write_scenes(tmp_path)
     monkeypatch.chdir(tmp_path)
 
-    def run(*numbers: int) -> dict[str, Any]:
-        for number in numbers:
-            exec(CODE[number], names)
+    def run(*programs: str) -> dict[str, Any]:
+        for program in programs:
+            exec(CODE[program], names)
         return names
 
     return run
 
 
 def test_two_views_show_the_same_image_and_differ(run):
-    names = run(VIEWS)
-    assert len(CODE) == 19 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
+    names = run("views")
+    assert names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
     assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
 
 
 def test_views_of_two_sizes_show_the_same_images_with_independent_draws(run):
-    names = run(VIEWS, SIZES)
+    names = run("views", "sizes")
     loader = names["cuaug"].Loader(names["paths"], names["chain"], batch_size=4)
     for globals_, locals_ in (batch.images for batch in loader):
         assert globals_.shape[1:] == (2, 3, 96, 96) and locals_.shape[1:] == (6, 3, 48, 48)
@@ -90,7 +74,7 @@ def test_views_of_two_sizes_show_the_same_images_with_independent_draws(run):
 
 
 def test_masks_and_depth_move_with_their_images(run):
-    names = run(VIEWS, MASKS)
+    names = run("views", "masks")
     assert names["loss"].isfinite() and names["classes"].dtype == torch.uint8 and names["depth"].dtype == torch.float32
     assert names["images"].shape[-2:] == names["classes"].shape[-2:] == names["depth"].shape[-2:] == (96, 128)
     chain = names["T"].Compose(names["move"], mask_fill=255)
@@ -106,7 +90,7 @@ def test_masks_and_depth_move_with_their_images(run):
 
 def test_buckets(run):
     """Images of 120 x 160 are in the bucket of the nearest ratio, 112 x 144; 4 of them fit the budget."""
-    names = run(VIEWS, BUCKETS)
+    names = run("views", "buckets")
     assert names["buckets"] == [(96, 160), (112, 144), (128, 128), (144, 112), (160, 96)]
     with names["loader"] as loader:
         batches = [tuple(batch.images.shape) for batch in loader]
@@ -115,7 +99,7 @@ def test_buckets(run):
 
 
 def test_pairs_share_geometric_draws(run):
-    names = run(VIEWS, MASKS, PAIRS)
+    names = run("views", "masks", "pairs")
     moving = {"RandomResizedCrop", "RandomHorizontalFlip", "RandomRotation"}
     for pair in zip(names["left"], names["right"], strict=True):
         told = [[[step for step in steps if step["transform"] in moving] for steps in each.params()] for each in pair]
@@ -123,12 +107,12 @@ def test_pairs_share_geometric_draws(run):
 
 
 def test_tiles_keep_their_bands(run):
-    names = run(VIEWS)
+    names = run("views")
     Path("tiles/all").mkdir(parents=True)
     for i in range(3):
         Image.fromarray(np.full((256, 256, 4), 50 * i, np.uint8)).save(f"tiles/all/{i}.png")
     names |= {"MEAN": (0.5, 0.5, 0.5, 0.5), "STD": (0.5, 0.25, 0.25, 1.0)}
-    exec(CODE[BANDS].replace("    batch_size", "    device='cpu',\n    batch_size"), names)
+    exec(CODE["bands"].replace("    batch_size", "    device='cpu',\n    batch_size"), names)
     images = next(iter(names["loader"])).images
     expected = (torch.tensor([0.0, 50, 100]) / 255)[:, None] - 0.5
     assert images.shape == (3, 4, 256, 256)
@@ -136,18 +120,18 @@ def test_tiles_keep_their_bands(run):
 
 
 def test_resolutions_grow_in_turn(run):
-    names = run(VIEWS, RESOLUTIONS)
+    names = run("views", "resolutions")
     assert names["epoch"] == 2 and names["images"].shape == (4, 3, 96, 96)
 
 
 def test_ten_crops_score_every_image(run):
-    names = run(VIEWS, CROPS)
+    names = run("views", "crops")
     scores = names["scores"]
     assert scores.isfinite().all() and len(scores.unique(dim=0)) == COUNT
 
 
 def test_augmix_changes_copies_of_the_clean_crops(run):
-    names = run(VIEWS, AUGMIX)
+    names = run("views", "augmix")
     clean, (one, other) = names["clean"], names["mixed"]
     assert clean.shape == one.shape == other.shape and clean.dtype == torch.float32
     assert not torch.equal(clean, one) and not torch.equal(one, other)
@@ -156,7 +140,7 @@ def test_augmix_changes_copies_of_the_clean_crops(run):
 
 
 def test_all_frames_of_a_clip_move_together(run):
-    names = run(VIEWS, MASKS, CLIP)
+    names = run("views", "masks", "clip")
     assert names["clips"].shape == (1, 8, 3, 96, 96)
     still = names["chain"](names["frames"][:1].repeat(COUNT, 1, 1, 1)[None])[0]
     assert torch.equal(still, still[:1].expand_as(still))
@@ -179,9 +163,9 @@ def write_videos(folder: Path, count: int) -> list[str]:
 
 @pytest.mark.slow
 def test_clips_of_videos(run, tmp_path):
-    names = run(VIEWS)
+    names = run("views")
     names |= {"videos": write_videos(tmp_path, 3), "network": lambda clips: clips.mean((2, 3, 4)).repeat(1, 4)[:, :10]}
-    run(VIDEO)
+    run("video")
     assert len(names["train"]) == 3 and len(names["test"]) == 30
     assert names["crops"].shape[1:] == (3, 3, 8, 56, 56)
     start, middle, end = names["crops"][0].flatten(1)
@@ -193,12 +177,12 @@ def test_clips_of_videos(run, tmp_path):
         assert (crop - clips[-1, ..., left : left + 56]).abs().max() < 1e-5
     means = torch.stack([batch.images.mean() for batch in names["cuaug"].Loader(names["test"], names["chain"])])
     assert (names["sums"][:, 0].diff() > 0).all() and len(means) == 30, "videos become redder, one after the other"
-    run(FRAMES)
+    run("frames")
     assert len(names["pairs"]) == 12 and names["images"].shape[1:] == (3, 56, 56)
 
 
 def test_repeated_images_are_adjacent_and_differ(run):
-    names = run(VIEWS, REPEATED)
+    names = run("views", "repeated")
     batches = list(names["loader"])
     assert torch.cat([batch.indices for batch in batches]).shape == (COUNT,)
     for batch in batches:
@@ -224,19 +208,19 @@ def dies_after(count: int, save):
 
 
 def test_training_that_is_killed_ends_with_the_same_weights(run, monkeypatch):
-    expected = run(VIEWS, KILLED)["model"].state_dict()
+    expected = run("views", "killed")["model"].state_dict()
     for count in (2, 3):  # the last saved state is from the middle or the end of an epoch
         Path("last.pt").unlink()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(torch, "save", dies_after(count, torch.save))
-            run(KILLED)
-        torch.testing.assert_close(run(KILLED)["model"].state_dict(), expected)
+            run("killed")
+        torch.testing.assert_close(run("killed")["model"].state_dict(), expected)
 
 
 def test_decoding_without_a_loader(run):
-    names = run(VIEWS)
+    names = run("views")
     exec("from pathlib import Path", names)
-    names = run(DECODE)
+    names = run("decode")
     assert names["image"].shape == (3, H, W) and names["batch"].shape == (COUNT, 3, 96, 96)
     assert torch.equal(names["corner"], names["image"][:, :64, :48])
     expected = next(iter(names["cuaug"].Loader(names["paths"], names["chain"], batch_size=COUNT))).images
@@ -244,13 +228,13 @@ def test_decoding_without_a_loader(run):
 
 
 def test_a_batch_is_drawn(run):
-    run(VIEWS, SHOW)
+    run("views", "show")
     assert Image.open("batch.png").size[0] > 4 * 96
 
 
 def test_the_pixels_of_pillow(run):
     """14 images in batches of four: the last batch has two."""
-    names = run(PILLOW)
+    names = run("pillow")
     assert names["images"].shape == (2, 3, 224, 224)
     mean, std = (torch.tensor(values)[:, None, None] for values in (names["chain"][2].mean, names["chain"][2].std))
     for image, path in zip(names["images"], names["paths"][-2:], strict=True):
@@ -262,7 +246,7 @@ def test_the_pixels_of_pillow(run):
 
 def test_patches_of_images_at_their_own_size(run):
     """As Pillow and NumPy make them. 14 images in batches of four: the last batch has two."""
-    names = run(VIEWS, PATCHES)
+    names = run("views", "patches")
     assert names["grids"].tolist() == [[1, 6, 8]] * 2 and [image.shape for image in names["images"]] == [(48, 64)] * 2
     mean, std = (torch.tensor(names[name])[:, None, None] for name in ("mean", "std"))
     want = []
@@ -277,7 +261,7 @@ def test_a_processor_of_transformers(run, tmp_path):
     folder = tmp_path / "clip-vit-base-patch32"
     folder.mkdir()
     (folder / "preprocessor_config.json").write_text('{"image_processor_type": "CLIPImageProcessor", "crop_size": 192}')
-    names = run(VIEWS, PROCESSOR)
+    names = run("views", "processor")
     chain = names["chain"]
     picture = Image.open(names["paths"][-1]).resize((224 * W // H, 224), Image.Resampling.BICUBIC)
     left = (picture.width - 192) // 2

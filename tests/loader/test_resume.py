@@ -24,7 +24,7 @@ from cuaug import Batch, DecodeError, Loader, ShardSampler, WeightedSampler
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
 from tests.support.loader import training
-from tests.support.loader.further_pictures import Memory, checksums, write_photos
+from tests.support.loader.further_pictures import Memory, WatchedSource, checksums, write_photos
 from tests.support.loader.launch import Launch
 from tests.support.waiting import eventually
 
@@ -198,25 +198,15 @@ def test_an_epoch_that_is_killed_and_resumed_on_other_ranks_is_exact(order, tmp_
 # --- positions -------------------------------------------------------------------------------------------------------
 
 
-class Counting(Memory):
-    """Counts reads."""
-
-    reads = 0
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        self.reads += 1
-        return super().read(index)
-
-
 def test_a_state_counts_consumed_and_not_prefetched_batches():
-    source = Counting(100)
+    source = WatchedSource(100)
     with Loader(source, batch_size=2, prefetch=8, threads=1) as loader:
         assert loader.state_dict()["position"] == 0
         batches = iter(loader)
         assert loader.state_dict()["position"] == 0
         for step in range(1, 4):
             next(batches)
-            assert eventually(lambda step=step: source.reads == 2 * (step + 8)), "the prefetched batches are read"
+            assert eventually(lambda step=step: len(source.reads) == 2 * (step + 8)), "the prefetched batches are read"
             assert loader.state_dict()["position"] == 2 * step
         batches.close()
         assert loader.state_dict()["position"] == 6, "a break keeps the state"

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
 
 from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sources import Files, TarShards, open_source
 from cuaug.sources.file_bytes import read_bytes
-from tests.support.loader.further_pictures import png
-
-GIB = 1 << 30
+from tests.support.loader.further_pictures import assert_epoch_raises, epoch_of, png
+from tests.support.sources.writers import write_tar
 
 
 class Pictures:
@@ -44,13 +40,14 @@ class Pictures:
         return f"picture {index}"
 
 
-def picture(height: int, width: int) -> bytes:
-    data = io.BytesIO()
-    Image.new("RGB", (width, height)).save(data, "PNG")
-    return data.getvalue()
+GOOD = png(0, 40, 50)
 
 
-GOOD = picture(40, 50)
+@pytest.fixture
+def paths(tmp_path) -> list[str]:
+    for i in range(6):
+        (tmp_path / f"{i}.png").write_bytes(png(i))
+    return [str(tmp_path / f"{i}.png") for i in range(6)]
 
 
 def skipped(source: Any, chain: list[Any], **options: Any) -> tuple[list[int], dict[int, str]]:
@@ -80,12 +77,11 @@ def skipped(source: Any, chain: list[Any], **options: Any) -> tuple[list[int], d
 )
 @pytest.mark.parametrize("on_error", ["skip", "raise"])
 def test_a_chain_fails_on_an_extreme_image(chain, size, cause, on_error):
-    source = Pictures(GOOD, GOOD, picture(*size), GOOD)
+    source = Pictures(GOOD, GOOD, png(0, *size), GOOD)
     chain = [*chain, T.Resize((32, 32))]
     if on_error == "raise":
-        loader = Loader(source, chain, batch_size=4, device="cpu")
-        with loader, pytest.raises(TransformError, match=f"'picture 2' \\(sample 2\\): .*{cause}"):
-            next(iter(loader))
+        message = rf"'picture 2' \(sample 2\): .*{cause}"
+        assert_epoch_raises(TransformError, message, source, chain, batch_size=4, device="cpu")
         return
     came, failed = skipped(source, chain)
     assert came == [0, 1, 3] and list(failed) == [2] and cause in failed[2]
@@ -93,33 +89,40 @@ def test_a_chain_fails_on_an_extreme_image(chain, size, cause, on_error):
 
 def test_an_image_that_makes_its_batch_too_large():
     """Each could be planned alone; together they are padded to the largest."""
-    pictures = [picture(2000, 3), picture(3, 2000), *[picture(20 + i, 20) for i in range(30)]]
-    with Loader(
-        Pictures(*pictures), [T.ElasticTransform(sigma=1.0), T.Resize((8, 8))], batch_size=32, on_error="skip"
-    ) as loader:
-        (batch,) = loader
+    pictures = [png(0, 2000, 3), png(0, 3, 2000), *[png(0, 20 + i, 20) for i in range(30)]]
+    chain = [T.ElasticTransform(sigma=1.0), T.Resize((8, 8))]
+    (batch,) = epoch_of(Pictures(*pictures), chain, batch_size=32, on_error="skip")
     assert 30 <= len(batch.indices) < 32 and batch.indices.tolist()[-30:] == list(range(2, 32))
 
 
 def test_a_failing_replacement_is_replaced():
-    source = Pictures(*[picture(20, 20)] * 6, picture(40, 40), picture(40, 40))
-    with Loader(source, [T.RandomCrop(32)], batch_size=8, on_error="replace", device="cpu") as loader:
-        (batch,) = loader
+    source = Pictures(*[png(0, 20, 20)] * 6, *[png(0, 40, 40)] * 2)
+    (batch,) = epoch_of(source, [T.RandomCrop(32)], batch_size=8, on_error="replace", device="cpu")
     assert batch.valid.tolist() == [False] * 6 + [True] * 2 and set(batch.indices.tolist()) == {6, 7}
 
 
 def test_a_chain_that_fits_no_image_reports_the_cause():
-    with (
-        Loader(Pictures(GOOD, GOOD), [T.RandomCrop(99)], batch_size=2, on_error="skip") as loader,
-        pytest.raises(LoaderError, match=r"100 replacements in a row .*crop of 99 x 99 .* does not fit"),
-    ):
-        next(iter(loader))
+    message = "100 replacements in a row .*crop of 99 x 99 .* does not fit"
+    assert_epoch_raises(LoaderError, message, Pictures(GOOD), [T.RandomCrop(99)], on_error="skip")
 
 
-@pytest.mark.parametrize("error", [MemoryError("2 TB"), BlockingIOError(errno.EAGAIN, "try again"), OSError("x")])
-def test_errors_of_a_read_cost_their_sample(error):
-    came, failed = skipped(Pictures(GOOD, error, GOOD), [T.Resize((32, 32))])
-    assert came == [0, 2] and list(failed) == [1]
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OSError("bad tile", 17), "[Errno bad tile] 17"),
+        (OSError(5, None), "[Errno 5] None"),
+        (OSError(5, ""), "[Errno 5] "),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (OSError("bad tile"), "bad tile"),
+        (OSError(), "OSError"),
+        (MemoryError("2 TB"), "not enough memory: 2 TB"),
+        (BlockingIOError(errno.EAGAIN, "try again"), "try again"),
+    ],
+    ids=repr,
+)
+def test_errors_of_a_read_cost_their_sample(error, cause):
+    """A source's own OSError may hold any values."""
+    assert skipped(Pictures(GOOD, error, GOOD), [T.Resize((32, 32))]) == ([0, 2], {1: cause})
 
 
 def test_a_blocking_read_costs_its_sample(tmp_path, monkeypatch):
@@ -141,48 +144,33 @@ def test_a_blocking_read_costs_its_sample(tmp_path, monkeypatch):
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def sparse(path: Path, size: int) -> Path:
-    with open(path, "wb") as file:
-        file.write(png(1))
-        file.truncate(size)
-    return path
-
-
-def test_a_sparse_file_is_not_read(tmp_path):
-    for i in range(3):
-        (tmp_path / f"{i}.png").write_bytes(png(i))
-    paths = [str(tmp_path / "0.png"), str(sparse(tmp_path / "large", 5 * GIB)), str(tmp_path / "2.png")]
-    came, failed = skipped(Files(paths), [])
+def test_a_sparse_file_is_not_read(paths):
+    os.truncate(paths[1], 5 << 30)
+    came, failed = skipped(Files(paths[:3]), [])
     assert came == [0, 2] and failed == {1: "the file has 5,368,709,120 bytes, above the limit max_bytes=1,073,741,824"}
 
 
-def test_a_tar_member_above_the_limit_is_not_read(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for i in range(3):
-            member = tarfile.TarInfo(f"{i}.png")
-            data = png(i) + bytes(5000 if i == 1 else 0)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    source = TarShards(tmp_path / "a.tar", "png", None)
-    assert source.encoded_size(1) == len(png(1)) + 5000
+@pytest.fixture
+def tar(tmp_path) -> TarShards:
+    """Three samples; the second has 5000 bytes more."""
+    data = [png(i) + bytes(5000 if i == 1 else 0) for i in range(3)]
+    write_tar(tmp_path / "a.tar", [(f"{i}.png", each) for i, each in enumerate(data)])
+    return TarShards(tmp_path / "a.tar", "png", None)
+
+
+def test_a_tar_member_above_the_limit_is_not_read(tar):
+    assert tar.encoded_size(1) == len(png(1)) + 5000
     read: list[int] = []
-    source.read = lambda index: (read.append(index), TarShards.read(source, index))[1]  # type: ignore[method-assign]
-    came, failed = skipped(source, [], decode=DecodeOptions(max_bytes=4000))
+    tar.read = lambda index: (read.append(index), TarShards.read(tar, index))[1]  # type: ignore[method-assign]
+    came, failed = skipped(tar, [], decode=DecodeOptions(max_bytes=4000))
     assert came == [0, 2] == sorted(read) and "bytes, above the limit max_bytes=4,000" in failed[1]
-    assert skipped(source, [], decode=DecodeOptions(max_bytes=9000)) == ([0, 1, 2], {})
+    assert skipped(tar, [], decode=DecodeOptions(max_bytes=9000)) == ([0, 1, 2], {})
 
 
-def test_the_limit_holds_in_subsets_and_concatenations(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for i in range(2):
-            member = tarfile.TarInfo(f"{i}.png")
-            data = png(i) + bytes(5000 if i == 1 else 0)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    source = TarShards(tmp_path / "a.tar", "png", None)
-    joined = open_source(ConcatDataset([Subset(source, [1, 0]), source]))
-    assert [joined.encoded_size(i) for i in range(4)] == [source.encoded_size(i) for i in (1, 0, 0, 1)]
-    assert skipped(joined, [], decode=DecodeOptions(max_bytes=4000))[0] == [1, 2]
+def test_the_limit_holds_in_subsets_and_concatenations(tar):
+    joined = open_source(ConcatDataset([Subset(tar, [1, 0]), tar]))
+    assert [joined.encoded_size(i) for i in range(5)] == [tar.encoded_size(i) for i in (1, 0, 0, 1, 2)]
+    assert skipped(joined, [], decode=DecodeOptions(max_bytes=4000))[0] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
@@ -209,30 +197,11 @@ def test_a_file_without_a_size_is_limited(tmp_path):
 def test_images_between_two_passes_count_against_max_pixels():
     chain = [T.Resize((300, 300)), T.GaussianBlur(5), T.Resize((32, 32))]
     assert skipped(Pictures(GOOD), chain, decode=DecodeOptions(max_pixels=90_000)) == ([0], {})
-    with (
-        Loader(Pictures(GOOD), chain, decode=DecodeOptions(max_pixels=89_999)) as loader,
-        pytest.raises(TransformError, match=r"make an image of 300 x 300 pixels .* above the limit max_pixels=89999"),
-    ):
-        next(iter(loader))
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, "1", None])
-def test_limits_are_positive_integers(value):
-    with pytest.raises(LoaderError, match="max_bytes"):
-        DecodeOptions(max_bytes=value)
+    message = "make an image of 300 x 300 pixels .* above the limit max_pixels=89999"
+    assert_epoch_raises(TransformError, message, Pictures(GOOD), chain, decode=DecodeOptions(max_pixels=89_999))
 
 
 # --- files whose paths and labels the source gives for a whole batch --------------------------------------------------
-
-
-@pytest.fixture
-def paths(tmp_path):
-    return [write(tmp_path / f"{i}.png", png(i)) for i in range(6)]
-
-
-def write(path: Path, data: bytes) -> str:
-    path.write_bytes(data)
-    return str(path)
 
 
 @pytest.mark.parametrize("label", [2**63, torch.zeros(2).to_sparse(), {"id": [0, -(2**63) - 1]}])
@@ -242,12 +211,9 @@ def test_a_label_that_no_batch_holds_costs_its_sample(paths, label):
         for _ in range(2):
             assert [index for batch in loader for index in batch.indices.tolist()] == [0, 1, 3, 4, 5]
         assert loader.stats().failed == 2
-    with Loader(source, batch_size=3, device="cpu") as loader:
-        with pytest.raises(DecodeError, match=r"2\.png.*the label holds") as caught:
-            list(loader)
-        assert caught.value.index == 2 and caught.value.path == paths[2]
-    with Loader(source, batch_size=3, device="cpu", collate_fn=list) as loader:
-        assert sum(len(batch.labels) for batch in loader) == 6
+    error = assert_epoch_raises(DecodeError, r"2\.png.*the label holds", source, batch_size=3, device="cpu")
+    assert error.index == 2 and error.path == paths[2]
+    assert sum(len(batch.labels) for batch in epoch_of(source, batch_size=3, device="cpu", collate_fn=list)) == 6
 
 
 def test_labels_whose_code_fails_name_the_sample(paths):

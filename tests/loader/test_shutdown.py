@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import subprocess
 import sys
 import threading
 from collections.abc import Iterable
@@ -18,7 +17,8 @@ from hypothesis import strategies as st
 
 from cuaug import Batch, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
+from tests.support.loader.further_pictures import Bytes, Memory, WatchedSource, noisy_jpeg, numbers_of, png
+from tests.support.loader.programs import run_apart
 from tests.support.waiting import eventually
 
 
@@ -101,12 +101,6 @@ def test_close_ends_the_threads():
     loader.close()
     assert not workers()
     loader.close()
-
-
-def test_a_context_manager_closes_whatever_happens():
-    with Loader(Memory(8), threads=2) as loader:
-        list(loader)
-    assert not workers()
     with pytest.raises(KeyError), Loader(Memory(8), threads=2) as loader:
         list(loader)
         raise KeyError
@@ -127,13 +121,7 @@ def test_close_during_an_iteration(consumed):
 
 def test_close_from_another_thread_wakes_the_consumer():
     release = threading.Event()
-
-    class Stuck(Memory):
-        def read(self, index):
-            release.wait()
-            return super().read(index)
-
-    loader = Loader(Stuck(8), threads=1)
+    loader = Loader(WatchedSource(8, lambda index: release.wait()), threads=1)
     closer = threading.Timer(0.2, loader.close)
     closer.start()
     with pytest.raises(LoaderError, match="closed"):
@@ -193,14 +181,12 @@ def test_close_while_a_read_is_stuck():
     """It does not wait for the read; the thread ends with the read."""
     release, stuck = threading.Event(), threading.Event()
 
-    class Stuck(Memory):
-        def read(self, index):
-            if index >= 4:
-                stuck.set()
-                release.wait()
-            return super().read(index)
+    def before(index: int) -> None:
+        if index >= 4:
+            stuck.set()
+            release.wait()
 
-    loader = Loader(Stuck(40), batch_size=4, threads=2)
+    loader = Loader(WatchedSource(40, before), batch_size=4, threads=2)
     batches = iter(loader)
     kept = next(batches)
     stuck.wait()
@@ -213,12 +199,12 @@ def test_close_while_a_read_is_stuck():
     assert no_workers_left()
 
 
-TORN_DOWN = """
-import atexit, os, sys
-from cuaug import Loader
-from cuaug import transforms as T
-from tests.support.loader.further_pictures import Memory
-
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("options", ["", ", rank=0, world_size=2, seed=0"])
+def test_an_iterator_outlives_the_modules(options):
+    """The interpreter clears modules in an order of its own: a module may hold an iterator to the end."""
+    output = run_apart(
+        f"""
 batches = iter(Loader(Memory(4000), [T.Resize((200, 200))], batch_size=40, threads=2{options}))
 next(batches)
 atexit._run_exitfuncs()
@@ -229,14 +215,7 @@ for name, module in list(sys.modules.items()):
 batches.close()
 print("closed", flush=True)
 os._exit(0)
-"""
-
-
-@pytest.mark.cpu_only
-@pytest.mark.parametrize("options", ["", ", rank=0, world_size=2, seed=0"])
-def test_an_iterator_outlives_the_modules(options):
-    """The interpreter clears modules in an order of its own: a module may hold an iterator to the end."""
-    done = subprocess.run(
-        [sys.executable, "-c", TORN_DOWN.format(options=options)], capture_output=True, text=True, timeout=600
+""",
+        {},
     )
-    assert done.stdout == "closed\n" and not done.stderr, done.stderr
+    assert output == "closed\n"

@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler
 
 from cuaug import Loader, LoaderError, ShardSampler, WeightedSampler
 from tests.loader.test_resume import CHAIN, rest, stopped
-from tests.support.loader.further_pictures import Memory
+from tests.support.loader.further_pictures import Memory, Named
 
 # --- content and savers ----------------------------------------------------------------------------------------------
 
@@ -52,15 +52,6 @@ def test_torch_saves_a_loader_in_a_distributed_checkpoint(tmp_path):
 # --- states of other loaders -----------------------------------------------------------------------------------------
 
 
-class Named(Memory):
-    def __init__(self, name: str) -> None:
-        super().__init__(20)
-        self.name = name
-
-    def fingerprint(self) -> str:
-        return self.name
-
-
 def weighted(*weights: float) -> WeightedSampler:
     return WeightedSampler([*weights, *[1.0] * (20 - len(weights))])
 
@@ -69,52 +60,41 @@ def generated(seed: int) -> RandomSampler:
     return RandomSampler(range(20), generator=torch.Generator().manual_seed(seed))
 
 
+def drawn(count: int) -> RandomSampler:
+    return RandomSampler(range(20), num_samples=count)
+
+
+def shards(*sizes: int) -> ShardSampler:
+    return ShardSampler(sizes, 5)
+
+
 GIVES = r"checksum of that epoch's order: \d+ in the state, \d+ here"
+SEED = "seed: 1 in the state, 2 here"
+SHUFFLED = "order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here"
+LENGTH = "length of the source: 21 in the state, 20 here"
+NAMES = r"fingerprint of the source \(its names and labels\): 'cats' in the state, 'dogs' here"
+BACKWARDS = [*range(19, -1, -1)]
+
+
+def samples(count: int) -> str:
+    return f"number of samples in an epoch: {count} in the state, 20 here"
 
 
 @pytest.mark.parametrize(
     ("there", "here", "differ"),
     [
-        ({"seed": 1}, {"seed": 2}, ["seed: 1 in the state, 2 here"]),
-        (
-            {"files": Memory(21)},
-            {},
-            [
-                "length of the source: 21 in the state, 20 here",
-                "number of samples in an epoch: 21 in the state, 20 here",
-                GIVES,
-            ],
-        ),
-        (
-            {"files": Named("cats")},
-            {"files": Named("dogs")},
-            [r"fingerprint of the source \(its names and labels\): 'cats' in the state, 'dogs' here"],
-        ),
-        ({"shuffle": True}, {}, ["order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here", GIVES]),
-        (
-            {"sampler": RandomSampler(range(20), num_samples=10)},
-            {"sampler": RandomSampler(range(20), num_samples=12)},
-            ["number of samples in an epoch: 10 in the state, 12 here", GIVES],
-        ),
-        ({"sampler": weighted(2)}, {"sampler": weighted(20)}, [GIVES]),
-        ({"sampler": generated(1)}, {"sampler": generated(2)}, [GIVES]),
-        ({"sampler": ShardSampler([9, 11], 5)}, {"sampler": ShardSampler([10, 10], 5)}, [GIVES]),
-        ({"sampler": [*range(20)]}, {"sampler": [*range(19), 18]}, [GIVES]),
-        ({"sampler": [*range(19, -1, -1)]}, {}, [GIVES]),
-        ({}, {"sampler": [*range(19, -1, -1)]}, [GIVES]),
-        (
-            {"seed": 1, "shuffle": True},
-            {"seed": 2},
-            [
-                "seed: 1 in the state, 2 here",
-                "order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here",
-                GIVES,
-            ],
-        ),
-    ],
-    ids=[
-        *("seed", "length", "names", "shuffle", "samples", "weights", "generator", "shards", "indices"),
-        *("indices to none", "none to indices", "two things"),
+        pytest.param({"seed": 1}, {"seed": 2}, [SEED], id="seed"),
+        pytest.param({"files": Memory(21)}, {}, [LENGTH, samples(21), GIVES], id="length"),
+        pytest.param({"files": Named("cats", 20)}, {"files": Named("dogs", 20)}, [NAMES], id="names"),
+        pytest.param({"shuffle": True}, {}, [SHUFFLED, GIVES], id="shuffle"),
+        pytest.param({"sampler": drawn(10)}, {"sampler": drawn(20)}, [samples(10), GIVES], id="samples"),
+        pytest.param({"sampler": weighted(2)}, {"sampler": weighted(20)}, [GIVES], id="weights"),
+        pytest.param({"sampler": generated(1)}, {"sampler": generated(2)}, [GIVES], id="generator"),
+        pytest.param({"sampler": shards(9, 11)}, {"sampler": shards(10, 10)}, [GIVES], id="shards"),
+        pytest.param({"sampler": [*range(20)]}, {"sampler": [*range(19), 18]}, [GIVES], id="indices"),
+        pytest.param({"sampler": BACKWARDS}, {}, [GIVES], id="indices to none"),
+        pytest.param({}, {"sampler": BACKWARDS}, [GIVES], id="none to indices"),
+        pytest.param({"seed": 1, "shuffle": True}, {"seed": 2}, [SEED, SHUFFLED, GIVES], id="two things"),
     ],
 )
 def test_a_state_of_another_loader_is_refused_with_the_differences(there, here, differ):
@@ -133,7 +113,7 @@ def test_a_state_of_another_loader_is_refused_with_the_differences(there, here, 
 
 def test_unknown_fields_are_not_compared():
     """A source without a fingerprint, or a state between two epochs, which has no order."""
-    with Loader(Named("cats")) as named, Loader(Memory(20)) as unnamed:
+    with Loader(Named("cats", 20)) as named, Loader(Memory(20)) as unnamed:
         named.load_state_dict(stopped(unnamed, 3))
         unnamed.load_state_dict(stopped(named, 1))
         assert unnamed.state_dict()["position"] == 4

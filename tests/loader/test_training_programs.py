@@ -54,6 +54,7 @@ def test_imagenets_main(last_batch, world_size):
         with photos(last_batch=last_batch, rank=rank, world_size=world_size) as val_loader:
             is_partial = len(val_loader.sampler) * world_size < len(val_loader.dataset)
             assert len(val_loader) + is_partial == len(val_loader)
+            assert val_loader.drop_last == (last_batch == "drop") and val_loader.pin_memory is False
             val_loader.sampler.set_epoch(3)
             assert val_loader.epoch == 3
 
@@ -86,13 +87,6 @@ def test_ultralytics():
         pbar = enumerate(train_loader)
         train_loader.reset()
         assert [(i, batch.epoch) for i, batch in pbar] == [(i, 0) for i in range(5)]
-
-
-@pytest.mark.parametrize("last_batch", ["partial", "drop", "pad"])
-def test_settings_under_dataloaders_names(last_batch):
-    with photos(last_batch=last_batch) as loader:
-        assert loader.drop_last == (last_batch == "drop")
-        assert loader.pin_memory is False
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

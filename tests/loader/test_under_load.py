@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,26 +17,17 @@ from hypothesis import strategies as st
 
 from cuaug import Batch, Loader, LoaderError
 from cuaug._runtime.native import library
-from tests.support.loader.further_pictures import Bytes, Memory, numbers_of, png, slow_to_decode
+from tests.support.loader.further_pictures import (
+    Bytes,
+    Memory,
+    WatchedSource,
+    assert_epoch_raises,
+    numbers_of,
+    png,
+    slow_to_decode,
+)
 from tests.support.loader.programs import Program
 from tests.support.waiting import eventually
-
-
-class WatchedSource(Memory):
-    """Records the samples that are read, and names their paths. Calls `before` before each read."""
-
-    def __init__(self, count: int, before: Callable[[int], object] = lambda index: None, damaged: object = ()) -> None:
-        super().__init__(count, damaged)
-        self.reads: list[int] = []
-        self._before = before
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        self.reads.append(index)
-        self._before(index)
-        return super().read(index)
-
-    def path(self, index: int) -> str:
-        return f"disk/{index}.png"
 
 
 @pytest.fixture
@@ -135,10 +126,8 @@ def test_a_stuck_source_is_reported_with_its_path(release, threads):
         Loader(Memory(400), batch_size=4, threads=1) as other,
     ):
         got = []
-        with pytest.raises(
-            LoaderError,
-            match=r"^reading 'disk/21.png' \(sample 21\) has taken \d+\.\d s so far, more than timeout_seconds=1$",
-        ):
+        message = r"^reading 'disk/21.png' \(sample 21\) has taken \d+\.\d s so far, more than timeout_seconds=1$"
+        with pytest.raises(LoaderError, match=message):
             for batch in loader:
                 got += checked_labels(batch)
         assert got == list(range(20))
@@ -173,12 +162,10 @@ def test_a_new_iteration_does_not_time_out_for_an_old_one(release):
 def test_a_stuck_replacement_is_reported(release):
     """Of a damaged sample; no sample after 1 is prefetched here."""
     source = WatchedSource(30, lambda index: index < 2 or release.wait(), damaged=[0, 1])
-    with (
-        Loader(source, on_error="replace", threads=4, prefetch=1, timeout_seconds=1) as loader,
-        pytest.raises(LoaderError, match=r"reading 'disk/\d+.png' \(sample \d+\) has taken") as caught,
-    ):
-        next(iter(loader))
-    assert any(f"'disk/{index}.png'" in str(caught.value) for index in source.reads if index >= 2)
+    options = {"on_error": "replace", "threads": 4, "prefetch": 1, "timeout_seconds": 1}
+    message = r"reading 'disk/\d+.png' \(sample \d+\) has taken"
+    error = assert_epoch_raises(LoaderError, message, source, **options)
+    assert any(f"'disk/{index}.png'" in str(error) for index in source.reads if index >= 2)
 
 
 @pytest.mark.cpu_only
@@ -200,11 +187,9 @@ def test_a_stuck_native_read_names_its_file(monkeypatch, release):
 
     monkeypatch.setattr(library, "cuaug_pool_activity", stuck_at_sample_5)
     monkeypatch.setattr("cuaug.pipeline.reader.Reader.locate", lambda *_: release.wait())
-    with (
-        Loader([f"disk/{i}.png" for i in range(8)], batch_size=8, threads=1, timeout_seconds=0.5) as loader,
-        pytest.raises(LoaderError, match=r"^reading 'disk/5.png' \(sample 5\) has taken \d+\.\d s so far"),
-    ):
-        next(iter(loader))
+    paths = [f"disk/{i}.png" for i in range(8)]
+    message = r"^reading 'disk/5.png' \(sample 5\) has taken \d+\.\d s so far"
+    assert_epoch_raises(LoaderError, message, paths, batch_size=8, threads=1, timeout_seconds=0.5)
 
 
 @pytest.mark.slow
@@ -225,15 +210,13 @@ def test_a_stuck_collate_fn_is_reported(release):
 def test_a_stopped_process_continues_without_a_timeout():
     """Ctrl-Z, or a paused container: the current sample is then older than the timeout."""
     program = Program("""
-class Slow(Memory):
-    def read(self, index):
-        if index == 2:
-            ready()
-        for _ in range(6):
-            time.sleep(0.05)
-        return super().read(index)
+def before(index):
+    if index == 2:
+        ready()
+    for _ in range(6):
+        time.sleep(0.05)
 
-list(Loader(Slow(4), threads=1, timeout_seconds=1, device="cpu"))
+list(Loader(WatchedSource(4, before), threads=1, timeout_seconds=1, device="cpu"))
 """)
     os.kill(program.process, signal.SIGSTOP)
     time.sleep(1.5)

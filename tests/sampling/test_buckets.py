@@ -279,7 +279,7 @@ def test_a_resumed_bucketed_loader_makes_the_same_batches():
 
 def test_replacements_of_damaged_samples_have_the_size_of_the_batch():
     source = pictures()
-    source.read = lambda index: (b"damaged" if index % 4 == 0 else source.arrays[index], index)  # type: ignore[method-assign]
+    source.read = lambda index: (b"damaged" if index % 4 == 0 else source.data[index], index)  # type: ignore[method-assign]
     sampler = BucketSampler(SIZES, BUCKETS, 4)
     sizes = [batch.size for batch in BucketSampler(SIZES, BUCKETS, 4, shuffle=False)]
     options: Any = {"batch_sampler": sampler, "device": "cpu", "on_error": "replace", "seed": 0}

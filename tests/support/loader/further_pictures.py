@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
-from tests.support.codec.encoded_images import photo
-
-__all__ = [
-    "Arrays",
-    "Bytes",
-    "Memory",
-    "checksums",
-    "color_of",
-    "noisy_jpeg",
-    "numbers_of",
-    "photo",
-    "planes_of",
-    "png",
-    "slow_to_decode",
-    "write_photos",
-]
+from cuaug import Batch, Loader
+from tests.support.codec.encoded_images import encode
+from tests.support.codec.encoded_images import photo as photo
 
 
 def color_of(number: int) -> tuple[int, int, int]:
@@ -54,25 +42,19 @@ def planes_of(path: str | Path) -> torch.Tensor:
 
 @functools.cache
 def png(number: int, height: int = 4, width: int = 5) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (width, height), color_of(number)).save(out, "PNG", compress_level=1)
-    return out.getvalue()
+    return encode(Image.new("RGB", (width, height), color_of(number)), "PNG", compress_level=1)
 
 
 def noisy_jpeg(height: int, width: int, **options: Any) -> bytes:
     """A JPEG of noise, which is slow to decode."""
-    out = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(out, "JPEG", quality=95, **options)
-    return out.getvalue()
+    return encode(Image.fromarray(pixels), "JPEG", quality=95, **options)
 
 
 @functools.cache
 def slow_to_decode(passes: int = 450) -> bytes:
     """A JPEG of 3000 x 3000 pixels that repeats its last scan; each pass takes 3 to 10 ms."""
-    out = io.BytesIO()
-    Image.new("RGB", (3000, 3000)).save(out, "JPEG", progressive=True)
-    data = out.getvalue()
+    data = encode(Image.new("RGB", (3000, 3000)), "JPEG", progressive=True)
     last_scan = data[data.rindex(b"\xff\xda") : -2]
     return data[:-2] + last_scan * passes + data[-2:]
 
@@ -118,27 +100,74 @@ class Memory:
         return b"nothing" if index in self.damaged else png(index), index
 
 
+class WatchedSource(Memory):
+    """Records the samples that are read, and names their paths. Calls `before` before each read."""
+
+    def __init__(self, count: int, before: Callable[[int], object] = lambda index: None, damaged: object = ()) -> None:
+        super().__init__(count, damaged)
+        self.reads: list[int] = []
+        self._before = before
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        self.reads.append(index)
+        self._before(index)
+        return super().read(index)
+
+    def path(self, index: int) -> str:
+        return f"disk/{index}.png"
+
+
 class Bytes:
     """Encoded images in memory, labeled with their index."""
 
-    def __init__(self, *data: bytes) -> None:
+    def __init__(self, *data: Any) -> None:
         self.data = data
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def read(self, index: int) -> tuple[bytes, int]:
+    def read(self, index: int) -> tuple[Any, int]:
         return self.data[index], index
 
 
-class Arrays:
+class Arrays(Bytes):
     """Decoded images in memory, labeled with their index."""
 
-    def __init__(self, *arrays: np.ndarray) -> None:
-        self.arrays = arrays
 
-    def __len__(self) -> int:
-        return len(self.arrays)
+class Named(Memory):
+    """Images with a fingerprint."""
 
-    def read(self, index: int) -> tuple[np.ndarray, int]:
-        return self.arrays[index], index
+    def __init__(self, name: str, count: int) -> None:
+        super().__init__(count)
+        self.name = name
+
+    def fingerprint(self) -> str:
+        return self.name
+
+
+class Labeled(Memory):
+    """Images with the given labels, which are also an attribute if it has a name."""
+
+    def __init__(self, *labels: Any, attribute: str | None = None) -> None:
+        super().__init__(len(labels))
+        self._labels = labels
+        if attribute is not None:
+            setattr(self, attribute, labels)
+
+    def read(self, index: int) -> tuple[bytes, Any]:
+        return png(index), self._labels[index]
+
+
+def epoch_of(files: Any, chain: Any = (), **options: Any) -> list[Batch]:
+    """The batches of an epoch of a new Loader."""
+    with Loader(files, chain, **options) as loader:
+        batches = list(loader)
+        assert len(batches) == len(loader)
+    return batches
+
+
+def assert_epoch_raises(kind: type[Exception], message: str, files: Any, chain: Any = (), **options: Any) -> Exception:
+    """The error of an epoch of a new Loader, whose message must match."""
+    with Loader(files, chain, **options) as loader, pytest.raises(kind, match=message) as caught:
+        list(loader)
+    return caught.value

@@ -29,7 +29,7 @@ _IMPORTS = """
 import atexit, gc, os, random, signal, sys, threading, time
 from cuaug import Loader, LoaderError
 from cuaug import transforms as T
-from tests.support.loader.further_pictures import Memory, numbers_of
+from tests.support.loader.further_pictures import Memory, WatchedSource, numbers_of
 from tests.support.loader.programs import clock
 
 def ready():
