@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 from cuaug import Loader, LoaderError
 from cuaug.sources import Csv, Files, FromDataset, open_source
 from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import read_all
 
 NAMES = ["pug", "akita", "pug", "akita", "pug"]
 NUMBERS = [1, 0, 1, 0, 1]
 CLASSES = ["akita", "pug"]
 CAPTIONS = ["a pug", "an akita", "two pugs", "an akita asleep", "no dog"]
 PATHS = [f"{i}.png" for i in range(5)]
-
-
-def labels_of(source: Any) -> list[Any]:
-    return [source.read(i)[1] for i in range(len(source))]
 
 
 class Items:
@@ -76,6 +73,10 @@ SOURCES = {
 }
 
 
+def labels_of(source: Any) -> list[Any]:
+    return [label for _, label in read_all(source)]
+
+
 def frame(**columns: Any) -> Any:
     return pytest.importorskip("pandas").DataFrame(columns)
 
@@ -123,9 +124,8 @@ def test_names_are_numbered_in_sorted_order(labels):
 def test_a_list_file_names_the_source_of_class_names(tmp_path):
     path = tmp_path / "list.txt"
     path.write_text("".join(f"{p} {name}\n" for p, name in zip(PATHS, NAMES, strict=True)))
-    with pytest.raises(
-        LoaderError, match=r"line 1: expected a path and one number, .* for class names: (.*)$"
-    ) as caught:
+    message = r"line 1: expected a path and one number, .* for class names: (.*)$"
+    with pytest.raises(LoaderError, match=message) as caught:
         open_source(path)
     source = eval(str(caught.value).partition("for class names: cuaug.sources.")[2])
     assert labels_of(source) == NUMBERS and source.classes == CLASSES

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, LoaderError
 from cuaug.sources import Lmdb
-from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.loader.further_pictures import png
 from tests.support.loader.programs import run
+from tests.support.sources.loading import load, load_numbers, read_all
 from tests.support.sources.writers import split_value, value_page_at, write_environment
 
 lmdb = pytest.importorskip("lmdb")
@@ -27,16 +28,12 @@ def environment(folder: Path, items=ITEMS, name: str = "db") -> Path:
     return folder / name
 
 
-def read(source: Lmdb) -> list:
-    return [source.read(i) for i in range(len(source))]
-
-
 # --- keys and labels -------------------------------------------------------------------------------------------------
 
 
 def test_all_keys_in_order(tmp_path):
     source = Lmdb(environment(tmp_path))
-    assert source.keys == sorted(ITEMS) and read(source) == [(b"1", 0), (b"2", 1), (b"3", 2)]
+    assert source.keys == sorted(ITEMS) and read_all(source) == [(b"1", 0), (b"2", 1), (b"3", 2)]
     names = [source.path(i).removeprefix(str(tmp_path)) for i in range(3)]
     assert names == ["/db[a]", "/db[b/x]", "/db[ff00]"]
 
@@ -50,7 +47,7 @@ def test_given_keys_and_labels(tmp_path, labels):
     path = environment(tmp_path)
     for keys in (["b/x", b"a"], iter([b"b/x", "a"])):
         source = Lmdb(path, keys=keys, labels=labels)
-        assert read(source) == [(b"2", 10), (b"1", 20)] and source.label(1) == 20
+        assert read_all(source) == [(b"2", 10), (b"1", 20)] and source.label(1) == 20
 
 
 def test_decode(tmp_path):
@@ -68,17 +65,15 @@ def test_decode(tmp_path):
     source = Lmdb(path, decode=checked_split)
     with pytest.raises(DecodeError, match="decode refuses the value: 0 bytes of b'y'"):
         source.read(1)
-    with Loader(source, batch_size=3, on_error="skip") as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == [3, 4] and labels.tolist() == [7, 8]
+    assert load_numbers(source, on_error="skip") == ([3, 4], [7, 8])
 
 
 def test_a_missing_key_damages_its_sample(tmp_path):
     source = Lmdb(environment(tmp_path), keys=["a", "c"])
     with pytest.raises(DecodeError, match="there is no such key"):
         source.read(1)
-    with Loader(source, batch_size=2) as loader, pytest.raises(DecodeError):
-        next(iter(loader))
+    with pytest.raises(DecodeError):
+        load(source)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +98,7 @@ def test_invalid_arguments_are_refused(tmp_path, arguments, message):
 def test_a_single_file(tmp_path):
     with lmdb.open(str(tmp_path / "x.mdb"), subdir=False) as db, db.begin(write=True) as transaction:
         transaction.put(b"k", b"v")
-    assert read(Lmdb(tmp_path / "x.mdb")) == [(b"v", 0)]
+    assert read_all(Lmdb(tmp_path / "x.mdb")) == [(b"v", 0)]
 
 
 def test_sources_of_one_environment_share_it(tmp_path):
@@ -112,9 +107,9 @@ def test_sources_of_one_environment_share_it(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(path)
     train, test = Lmdb(path, keys=["a"]), Lmdb(link, keys=["b/x"])
-    assert (read(train), read(test)) == ([(b"1", 0)], [(b"2", 0)])
+    assert (read_all(train), read_all(test)) == ([(b"1", 0)], [(b"2", 0)])
     del train
-    assert read(test) == [(b"2", 0)]
+    assert read_all(test) == [(b"2", 0)]
     del test
     gc.collect()
     with lmdb.open(str(path)) as db, db.begin(write=True) as transaction:
@@ -127,7 +122,7 @@ def test_an_environment_that_is_replaced(tmp_path):
     old = Lmdb(path)
     shutil.rmtree(path)
     environment(tmp_path, {b"a": b"other"})
-    assert read(Lmdb(path)) == [(b"other", 0)] and read(old)[0] == (b"1", 0)
+    assert read_all(Lmdb(path)) == [(b"other", 0)] and read_all(old)[0] == (b"1", 0)
 
 
 def test_an_environment_open_for_writing_is_refused(tmp_path):
@@ -206,7 +201,7 @@ def test_a_wrong_number_of_keys_is_refused(tmp_path, count):
         overwrite(path, meta + 120, struct.pack("<Q", count))
     with pytest.raises(LoaderError, match=rf"/db' is damaged: its header claims {count} keys"):
         Lmdb(path)
-    assert read(Lmdb(path, keys=["a"])) == [(b"1", 0)]
+    assert read_all(Lmdb(path, keys=["a"])) == [(b"1", 0)]
 
 
 def test_sizes_of_values(tmp_path):

@@ -10,19 +10,10 @@ import pytest
 
 from cuaug import Loader, LoaderError, ShardSampler
 from cuaug.sources import TarShards, TFRecord
+from tests.sources.test_tar_shards import archive
 from tests.support.loader.further_pictures import numbers_of, png
 from tests.support.loader.programs import run
-from tests.support.sources.writers import write_tar
-
-
-def archive(folder: Path, members, name: str = "a.tar") -> Path:
-    write_tar(folder / name, members)
-    return folder / name
-
-
-def read(source: TarShards) -> list:
-    return [source.read(i) for i in range(len(source))]
-
+from tests.support.sources.loading import read_all
 
 # --- which shards ----------------------------------------------------------------------------------------------------
 
@@ -33,7 +24,7 @@ def test_patterns_of_shards(tmp_path):
     (tmp_path / "notes.txt").write_text("")
 
     def labels(shards, **options) -> list[int]:
-        return [label for _, label in read(TarShards(shards, **options))]
+        return [label for _, label in read_all(TarShards(shards, **options))]
 
     base = str(tmp_path)
     assert labels(f"{base}/s-{{003..010}}.tar") == list(range(3, 11))
@@ -57,7 +48,7 @@ def test_patterns_of_shards(tmp_path):
 
 def test_an_existing_name_is_no_pattern(tmp_path):
     path = archive(tmp_path, {"a.jpg": b"it"}, "a{1,2}[x]*.tar")
-    assert read(TarShards(path, label=None)) == [(b"it", 0)]
+    assert read_all(TarShards(path, label=None)) == [(b"it", 0)]
 
 
 def test_empty_shards(tmp_path):
@@ -65,7 +56,7 @@ def test_empty_shards(tmp_path):
         archive(tmp_path, {f"{k}.jpg": bytes([i, k]) for k in range(count)}, f"{i}.tar")
     source = TarShards(tmp_path, label=None)
     assert source.shard_sizes == [3, 2]
-    assert [data for data, _ in read(source)] == [b"\1\0", b"\1\1", b"\1\2", b"\4\0", b"\4\1"]
+    assert [data for data, _ in read_all(source)] == [b"\1\0", b"\1\1", b"\1\2", b"\4\0", b"\4\1"]
     with pytest.raises(LoaderError, match="shards hold no sample"):
         TarShards(tmp_path / "0.tar")
 

@@ -14,20 +14,7 @@ import pytest
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.pipeline.native_work import FileReads, Times
 from cuaug.pipeline.thread_pool import ThreadPool
-from cuaug.sources import (
-    Coco,
-    Csv,
-    Hdf5,
-    ListFile,
-    LitData,
-    Lmdb,
-    Mds,
-    Parquet,
-    TarShards,
-    TFRecord,
-    Videos,
-    Yolo,
-)
+from cuaug.sources import Coco, Csv, Hdf5, ListFile, LitData, Lmdb, Mds, Parquet, TarShards, TFRecord, Videos, Yolo
 from cuaug.sources.file_bytes import read_bytes
 from tests.support.cache.cached_images import run
 from tests.support.loader.further_pictures import numbers_of, png
@@ -176,20 +163,16 @@ def test_a_pipe_in_place_of_a_shard_or_its_index(tmp_path):
         source.read(0)
 
 
-def open_coco(path: Path) -> Coco:
-    return Coco(path.parent, path)
-
-
 FILES_OF_SOURCES: dict[str, Callable[[Path], object]] = {
     "list.txt": ListFile,
     "table.csv": Csv,
-    "coco.json": open_coco,
+    "coco.json": lambda path: Coco(path.parent, path),
     "data.yaml": Yolo,
     "rows.parquet": lambda path: Parquet([path]),
     "mds/index.json": lambda path: Mds(path.parent),
     "litdata/index.json": lambda path: LitData(path.parent),
     "videos.txt": lambda path: Videos(path, frames=1),
-    "data.h5": lambda path: Hdf5(path),
+    "data.h5": Hdf5,
     "data.lmdb": Lmdb,
     "db/data.mdb": lambda path: Lmdb(path.parent),
     "a.tar": TarShards,
@@ -208,12 +191,3 @@ def test_files_of_sources_that_are_no_regular_files(tmp_path, name, make):
     assert make is os.mkdir or "no regular file" in str(error.value)
     if make is pipe and path.suffix in (".txt", ".csv", ".json"):
         assert str(error.value).endswith("it is no regular file; write a pipe's data into a file first")
-
-
-def test_a_list_from_a_process():
-    """As a shell's `<(...)` and `/dev/stdin` give it."""
-    reading, writing = os.pipe()
-    with pytest.raises(LoaderError, match="it is no regular file; write a pipe's data into a file first"):
-        ListFile(f"/dev/fd/{reading}")
-    os.close(reading)
-    os.close(writing)

@@ -65,6 +65,13 @@ class Kind:
     has_names: bool = True
 
 
+def flip_bit(path: Path, at: int) -> None:
+    """Damages one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
