@@ -13,6 +13,7 @@ import cuaug
 from cuaug import LoaderError
 from cuaug.sources import Parquet
 from tests.support.remote.servers import FAULTS
+from tests.support.sources.loading import read_all
 from tests.support.sources.writers import png, samples, write_parquet
 from tests.support.waiting import eventually
 
@@ -26,7 +27,7 @@ def test_faults_change_nothing(s3, tmp_path):
     local, source = Parquet(tmp_path), Parquet(urls, storage_options=s3.options, cache_bytes=20_000)
     assert source.fingerprint() == local.fingerprint()
     for copy in (source, pickle.loads(pickle.dumps(source))):
-        assert [copy.read(i) for i in range(len(copy))] == [local.read(i) for i in range(len(local))]
+        assert read_all(copy) == read_all(local)
     assert all(s3.faults.seen[kind] for kind in FAULTS), s3.faults.seen
     s3.faults.share = 0
     for url in urls:

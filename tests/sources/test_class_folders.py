@@ -10,15 +10,13 @@ import pytest
 
 from cuaug import Loader, LoaderError
 from cuaug.sources import Files
-from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import load
+from tests.support.sources.writers import write_pngs
 
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    for name in ("ant/1.png", "ant/deep/2.png", "bee/3.png"):
-        path = tmp_path / "tree" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png(int(path.stem)))
+    write_pngs(tmp_path / "tree", "ant/1.png", "ant/deep/2.png", "bee/3.png")
     return tmp_path / "tree"
 
 
@@ -29,9 +27,7 @@ def names(tree: Path) -> list[str]:
 
 def test_paths_are_sorted_and_hidden_folders_count(tmp_path):
     """The docstring names the difference to torchvision."""
-    for name in ("c/b.jpg", "c/a/x.jpg", "c/a.jpg", "c/.hidden/y.jpg", "c/z.GIF", "c/notes.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+    write_pngs(tmp_path, "c/b.jpg", "c/a/x.jpg", "c/a.jpg", "c/.hidden/y.jpg", "c/z.GIF", "c/notes.txt")
     assert names(tmp_path) == ["c/.hidden/y.jpg", "c/a.jpg", "c/a/x.jpg", "c/b.jpg", "c/z.GIF"]
 
 
@@ -39,9 +35,8 @@ def test_links_to_other_folders_are_followed(tree):
     (tree / "ant" / "more").symlink_to(tree / "bee")
     (tree / "cat").symlink_to(tree / "ant" / "deep")
     (tree / "bee" / "4.png").symlink_to("3.png")
-    assert names(tree) == [
-        *("ant/1.png", "ant/deep/2.png", "ant/more/3.png", "ant/more/4.png", "bee/3.png", "bee/4.png", "cat/2.png")
-    ]
+    found = ["ant/1.png", "ant/deep/2.png", "ant/more/3.png", "ant/more/4.png", "bee/3.png", "bee/4.png", "cat/2.png"]
+    assert names(tree) == found
 
 
 @pytest.mark.parametrize("link, to", [("ant/up", ".."), ("ant/deep/here", "."), ("ant/deep/up", ".."), ("cat", ".")])
@@ -57,8 +52,7 @@ def test_a_broken_link_is_an_unreadable_file(tree, to):
     for link in ("self", "ant/self", "ant/self.png"):
         (tree / link).symlink_to(to if link.endswith("png") else to.replace("self.png", "self"))
     assert names(tree) == ["ant/1.png", "ant/deep/2.png", "ant/self.png", "bee/3.png"]
-    with Loader(tree, batch_size=4, on_error="skip") as loader:
-        assert [labels.tolist() for _, labels in loader] == [[0, 0, 1]]
+    assert load(tree, on_error="skip").labels.tolist() == [0, 0, 1]
 
 
 def test_folders_deeper_than_the_recursion_limit(tree):
@@ -104,9 +98,7 @@ def test_an_unreadable_folder_is_refused(tree, monkeypatch, folder):
     ],
 )
 def test_folders_that_are_no_classes_are_refused(tmp_path, caplog, names, remedy):
-    for name in names:
-        (tmp_path / name / "x").mkdir(parents=True)
-        (tmp_path / name / "x" / "0.jpg").write_bytes(b"")
+    write_pngs(tmp_path, *(f"{name}/x/0.jpg" for name in names))
     if remedy:
         with pytest.raises(LoaderError, match=remedy):
             Files.from_directory(tmp_path)
@@ -120,10 +112,7 @@ def test_folders_that_are_no_classes_are_refused(tmp_path, caplog, names, remedy
 @pytest.fixture
 def splits(tmp_path) -> Path:
     """train/ with ant, bee, cat; val/ without bee."""
-    for name in ("train/ant/0.png", "train/bee/1.png", "train/cat/2.png", "val/ant/0.png", "val/cat/2.png"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png(int(path.stem)))
+    write_pngs(tmp_path, "train/ant/0.png", "train/bee/1.png", "train/cat/2.png", "val/ant/0.png", "val/cat/2.png")
     return tmp_path
 
 
@@ -146,13 +135,9 @@ def test_a_missing_class_is_warned_of_whatever_the_folders_are_called(splits, ca
 
 def test_equal_classes_and_train_itself_are_not_warned_of(splits, caplog):
     Loader(splits / "train")
-    (splits / "val" / "bee").mkdir()
-    (splits / "val" / "bee" / "1.png").write_bytes(png(1))
+    write_pngs(splits, "val/bee/1.png")
     Loader(splits / "val")
-    (splits / "photos").mkdir()
-    for other in ("train/bee", "photos/one"):
-        (splits / other).mkdir(exist_ok=True)
-        (splits / other / "5.png").write_bytes(png(5))
+    write_pngs(splits, "train/bee/5.png", "photos/one/5.png")
     Loader(splits / "photos")
     assert not caplog.records
 
@@ -165,8 +150,7 @@ def test_given_classes_number_the_labels(splits, caplog):
         assert list(val.labels) == [0, 2] and val.classes == train.classes == ["ant", "bee", "cat"]
         if (splits / "val" / "bee").is_dir():
             (splits / "val" / "bee").rmdir()
-    with Loader(val, device="cpu", batch_size=2) as loader:
-        assert next(iter(loader)).labels.tolist() == [0, 2]
+    assert load(val).labels.tolist() == [0, 2]
     assert Files.from_directory(splits / "train", classes=["cat", "bee", "ant"]).labels[0] == 0
     assert not caplog.records
 

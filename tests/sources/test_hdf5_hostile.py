@@ -14,7 +14,7 @@ import pytest
 from cuaug import DecodeError, LoaderError
 from cuaug.sources import Hdf5
 from tests.support.sources.loading import load
-from tests.support.sources.writers import samples, write_hdf5
+from tests.support.sources.writers import overwrite, samples, write_hdf5
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -212,27 +212,11 @@ def test_more_chunks_than_bytes_are_refused(path):
     assert_refused(path, "but was never written")
 
 
-def heap_of(path: Path) -> int:
-    """Offset of the first global heap in a file."""
-    return path.read_bytes().index(b"GCOL")
-
-
-def test_a_heap_on_which_hdf5_never_returns(path):
-    """An empty object in place of the free space."""
-    write_hdf5(path.parent, samples())
-    data = bytearray(path.read_bytes())
-    at = heap_of(path) + 16
-    data[at : at + 16] = bytes(16)
-    path.write_bytes(data)
-    source = Hdf5(path)
-    with pytest.raises(DecodeError, match="holds no value 1"):
-        source.read(0)
-
-
 @pytest.mark.parametrize(
     ("offset", "value", "message"),
     [
         (0, b"LOCG", "there is no heap at byte"),
+        (16, bytes(16), "holds no value 1"),  # an empty object in place of the free space: HDF5 would never return
         (16, b"\xff\x00", "holds no value 1|is damaged at its object 255"),
         (24, b"\xff\xff\xff\xff\xff\xff\xff\x7f", "is damaged at its object 1"),
         (24, b"\x05\x00", "is damaged at its object|holds no value 1 of"),
@@ -240,10 +224,7 @@ def test_a_heap_on_which_hdf5_never_returns(path):
 )
 def test_damaged_heaps(path, offset, value, message):
     write_hdf5(path.parent, samples())
-    data = bytearray(path.read_bytes())
-    at = heap_of(path) + offset
-    data[at : at + len(value)] = value
-    path.write_bytes(data)
+    overwrite(path, path.read_bytes().index(b"GCOL") + offset, value)
     with pytest.raises(DecodeError, match=message):
         Hdf5(path).read(0)
 
@@ -261,16 +242,16 @@ def test_damaged_references(path):
         (at, b"\xff\xff\xff\x3f", "holds no value 1 of 1,073,741,823 bytes"),
         (at + 4, b"\xff" * 8, "beyond the end of the file"),
     ]:
-        path.write_bytes(whole[:begin] + value + whole[begin + len(value) :])
+        path.write_bytes(whole)
+        overwrite(path, begin, value)
         with pytest.raises(DecodeError, match=message):
             Hdf5(path, labels=None).read(0)
 
 
 def test_large_values_behind_a_user_block(path):
     """Large values have larger heaps; addresses count from the end of the user block."""
-    data = [
-        np.random.default_rng(i).integers(0, 256, size, np.uint8) for i, size in enumerate([9000, 10, 4096, 70_000])
-    ]
+    sizes = [9000, 10, 4096, 70_000]
+    data = [np.random.default_rng(i).integers(0, 256, size, np.uint8) for i, size in enumerate(sizes)]
     with h5py.File(path, "w", userblock_size=512, libver="latest") as file:
         images = file.create_dataset("images", (4,), h5py.vlen_dtype(np.uint8), chunks=(3,))
         for i in (2, 0, 3, 1):

@@ -16,7 +16,7 @@ from cuaug.sources import Lmdb
 from tests.support.loader.further_pictures import png
 from tests.support.loader.programs import run
 from tests.support.sources.loading import load, load_numbers, read_all
-from tests.support.sources.writers import split_value, value_page_at, write_environment
+from tests.support.sources.writers import overwrite, split_value, value_page_at, write_environment
 
 lmdb = pytest.importorskip("lmdb")
 
@@ -188,17 +188,11 @@ def test_a_truncated_environment_is_refused(tmp_path):
     assert len(Lmdb(path)) == 10
 
 
-def overwrite(path: Path, offset: int, value: bytes) -> None:
-    with open(path / "data.mdb", "r+b") as file:
-        file.seek(offset)
-        file.write(value)
-
-
 @pytest.mark.parametrize("count", [2, 4, 2**60])
 def test_a_wrong_number_of_keys_is_refused(tmp_path, count):
     path = environment(tmp_path)
     for meta in (0, 4096):  # entry count of the main database, in both headers
-        overwrite(path, meta + 120, struct.pack("<Q", count))
+        overwrite(path / "data.mdb", meta + 120, struct.pack("<Q", count))
     with pytest.raises(LoaderError, match=rf"/db' is damaged: its header claims {count} keys"):
         Lmdb(path)
     assert read_all(Lmdb(path, keys=["a"])) == [(b"1", 0)]
@@ -208,7 +202,7 @@ def test_sizes_of_values(tmp_path):
     path = environment(tmp_path, {b"%d" % i: bytes(1000 * i) for i in range(6)})
     source = Lmdb(path, keys=["0", "3", "5", "none"])
     assert [source.encoded_size(i) for i in range(4)] == [0, 3000, 5000, 0]
-    overwrite(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    overwrite(path / "data.mdb", value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
     for method in (source.encoded_size, source.read):
         with pytest.raises(DecodeError, match=r"LMDB cannot read it: .*MDB_"):
             method(2)
@@ -222,5 +216,5 @@ def test_damaged_values_still_have_a_fingerprint(tmp_path):
         return Lmdb(path, keys=map(str, range(6)), decode=split_value).fingerprint()
 
     undamaged = fingerprint()
-    overwrite(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    overwrite(path / "data.mdb", value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
     assert fingerprint() == fingerprint() != undamaged

@@ -28,8 +28,7 @@ def folder(tmp_path) -> Path:
     writers.write_lmdb(tmp_path, samples())
     writers.write_hdf5(tmp_path, samples())
     writers.write_environment(tmp_path / "caffe", {b"1": png(1)})
-    (tmp_path / "classes" / "ant").mkdir(parents=True)
-    (tmp_path / "classes" / "ant" / "1.png").write_bytes(png(1))
+    writers.write_pngs(tmp_path, "classes/ant/1.png")
     for copy, name in (("LIST.LST", "list.txt"), ("t.tsv", "table.csv"), ("x.hdf5", "data.h5")):
         text = (tmp_path / name).read_bytes()
         (tmp_path / copy).write_bytes(text.replace(b",", b"\t") if copy == "t.tsv" else text)
@@ -76,8 +75,7 @@ def test_lists_of_shards_and_folders_of_them(folder, ending, kind):
 
 
 def test_a_directory_named_like_a_file(tmp_path):
-    (tmp_path / "my.tar" / "ant").mkdir(parents=True)
-    (tmp_path / "my.tar" / "ant" / "1.png").write_bytes(png(1))
+    writers.write_pngs(tmp_path, "my.tar/ant/1.png")
     assert type(open_source(tmp_path / "my.tar")) is sources.Files
 
 

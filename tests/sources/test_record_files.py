@@ -21,7 +21,7 @@ from PIL import Image
 from cuaug import DecodeError, LoaderError, ShardSampler
 from cuaug.sources import Files, LitData, Mds, open_source
 from tests.support.sources.loading import load
-from tests.support.sources.writers import flip_bit, samples, write_litdata, write_mds
+from tests.support.sources.writers import flip_bit, samples, write_litdata, write_mds, write_pngs
 
 WRITTEN = Path(__file__).parent / "written"
 CLASSES = {"mds": Mds, "litdata": LitData}
@@ -265,8 +265,7 @@ def test_a_folder_is_opened_by_its_index(name, folder):
 
 
 def test_an_index_of_another_program_says_nothing(tmp_path):
-    (tmp_path / "cat").mkdir()
-    (tmp_path / "cat" / "0.png").write_bytes(samples()[0].data)
+    write_pngs(tmp_path, "cat/0.png")
     (tmp_path / "index.json").write_text('{"photos": 1}')
     assert type(open_source(tmp_path)) is Files
 

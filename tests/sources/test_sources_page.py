@@ -45,10 +45,7 @@ def write_all(folder: Path) -> None:
     objects = [{"bbox": [[1.0, 1.0, 2.0, 1.0]] * (i % 3), "category": [i] * (i % 3)} for i in range(12)]
     table = pa.table({"image": [sample.data for sample in content], "objects": objects})
     pq.write_table(table, folder / "objects.parquet")
-    for name in ("cat", "dog"):
-        (folder / "photos" / "train" / name).mkdir(parents=True)
-        for number in range(6):
-            (folder / "photos" / "train" / name / f"{number}.png").write_bytes(content[number].data)
+    writers.write_pngs(folder, *(f"photos/train/{name}/{number}.png" for name in ("cat", "dog") for number in range(6)))
 
 
 def test_the_programs_run(tmp_path, monkeypatch):

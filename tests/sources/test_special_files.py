@@ -17,8 +17,8 @@ from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.sources import Coco, Csv, Hdf5, ListFile, LitData, Lmdb, Mds, Parquet, TarShards, TFRecord, Videos, Yolo
 from cuaug.sources.file_bytes import read_bytes
 from tests.support.cache.cached_images import run
-from tests.support.loader.further_pictures import numbers_of, png
-from tests.support.sources.writers import write_tar
+from tests.support.loader.further_pictures import numbers_of
+from tests.support.sources.writers import write_pngs, write_tar
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -140,9 +140,7 @@ except OSError as error:
 
 
 def test_a_pipe_in_a_folder_damages_one_sample(tmp_path):
-    (tmp_path / "ant").mkdir()
-    for i in (0, 2):
-        (tmp_path / "ant" / f"{i}.png").write_bytes(png(i))
+    write_pngs(tmp_path, "ant/0.png", "ant/2.png")
     pipe(tmp_path / "ant" / "1.png")
     errors: list[DecodeError] = []
     with Loader(tmp_path, batch_size=3, on_error="skip", error_callback=errors.append) as loader:
