@@ -75,9 +75,7 @@ def test_urls_in_lists_and_tables(server, tree):
 # --- folders ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_classes(bucket, tree, s3, monkeypatch):
-    for name, value in {"ENDPOINT": s3.endpoint, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
+def test_a_folder_of_classes(bucket, tree, s3, environment):
     local = Files.from_directory(tree)
     from_options = [Remote.from_folder(root, storage_options=s3.options) for root in (bucket, bucket + "/")]
     for source in [*from_options, open_source(bucket)]:

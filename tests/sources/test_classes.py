@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,12 +52,7 @@ class HuggingFace(Items):
         return list(dict.fromkeys(self.labels))
 
 
-class Feature:
-    def __init__(self, **attributes: Any) -> None:
-        self.__dict__.update(attributes)
-
-
-TEXT = Feature(dtype="string")
+TEXT = SimpleNamespace(dtype="string")
 SOURCES = {
     "pairs": lambda labels, folder: open_source(list(zip(PATHS, labels, strict=True))),
     "mapping": lambda labels, folder: open_source(dict(zip(PATHS, labels, strict=True))),
@@ -197,13 +193,13 @@ def test_a_datasets_classes():
 
 
 def test_hugging_faces_class_label():
-    label = Feature(dtype="int64", names=["cat", "dog"])
+    label = SimpleNamespace(dtype="int64", names=["cat", "dog"])
     source = open_source(HuggingFace([0, 1, 1], label))
     assert source.classes == ["cat", "dog"] and labels_of(source) == [0, 1, 1]
     concatenated = torch.utils.data.ConcatDataset([HuggingFace([0], label), HuggingFace([1, 1], label)])  # type: ignore[list-item]
     assert open_source(concatenated).classes == ["cat", "dog"]
     assert FromDataset(HuggingFace([0, 1], label), label=["label"]).classes is None
-    assert open_source(HuggingFace([0, 1], Feature(dtype="int64"))).classes is None
+    assert open_source(HuggingFace([0, 1], SimpleNamespace(dtype="int64"))).classes is None
 
 
 # --- DataFrame -------------------------------------------------------------------------------------------------------

@@ -63,9 +63,9 @@ def test_empty_shards(tmp_path):
 
 def test_shuffling_by_shard(tmp_path):
     for i in range(8):
-        members = {
-            f"{k}.{f}": png(10 * i + k) if f == "png" else str(i).encode() for k in range(6) for f in ("png", "cls")
-        }
+        members = {}
+        for k in range(6):
+            members |= {f"{k}.png": png(10 * i + k), f"{k}.cls": str(i).encode()}
         archive(tmp_path, members, f"{i}.tar")
     source = TarShards(tmp_path)
     with Loader(source, batch_size=6, sampler=ShardSampler(source.shard_sizes, window=1)) as loader:
@@ -147,7 +147,6 @@ with ThreadPoolExecutor(8) as pool:
     assert [label for _, label in pool.map(source.read, order)] == order
 """
     for i in range(100):
-        archive(
-            tmp_path, {f"{k}.{f}": str(2 * i + k).encode() for k in range(2) for f in ("jpg", "cls")}, f"{i:03d}.tar"
-        )
+        members = {f"{k}.{field}": str(2 * i + k).encode() for k in range(2) for field in ("jpg", "cls")}
+        archive(tmp_path, members, f"{i:03d}.tar")
     assert run(program) == ""

@@ -31,12 +31,8 @@ def write_all(folder: Path) -> None:
     writers.write_parquet(folder, content)
     writers.write_labeled_lmdb(folder, content)
     writers.write_hdf5(folder, content)
-    folders = {
-        "mds": writers.write_mds,
-        "litdata": writers.write_litdata,
-        "coco8": writers.write_yolo,
-        "VOC2012": writers.write_voc,
-    }
+    folders = {"mds": writers.write_mds, "litdata": writers.write_litdata}
+    folders |= {"coco8": writers.write_yolo, "VOC2012": writers.write_voc}
     for name, write in folders.items():
         (folder / name).mkdir()
         write(folder / name, content)
@@ -52,13 +48,10 @@ def test_the_programs_run(tmp_path, monkeypatch):
     """Each line that makes a loader loads an epoch."""
     write_all(tmp_path)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {
-        "dataset": ImageDataset(tmp_path, "bytes"),
-        "streaming_dataset": Stream(),
-        "split_value": writers.split_value,
-    }
+    counts: list[int] = []
+    names: dict[str, Any] = {"counts": counts, "split_value": writers.split_value}
+    names |= {"dataset": ImageDataset(tmp_path, "bytes"), "streaming_dataset": Stream()}
     assert len(CODE) >= 7
-    names["counts"] = counts = []
     for code in CODE:
         load = r"\1\ncounts.append(sum(len(batch.indices) for batch in loader))\nloader.close()"
         exec(re.sub(r"^(loader = .*)$", load, code, flags=re.MULTILINE), names)

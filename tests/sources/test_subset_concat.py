@@ -55,10 +55,8 @@ def test_nested_subsets_and_concatenations(files):
     nested = Subset(Subset(files, [5, 2, 7]), [2, 0])
     assert load_numbers(nested)[0] == [7, 5]
     both = ConcatDataset([nested, Minimal(), ConcatDataset([Subset(files, [1])])])
-    assert load_numbers(both) == (
-        [7, 5, 0, 1, 2, 3, 1],
-        [files.labels[7], files.labels[5], 0, 10, 20, 30, files.labels[1]],
-    )
+    labels = [files.labels[7], files.labels[5], 0, 10, 20, 30, files.labels[1]]
+    assert load_numbers(both) == ([7, 5, 0, 1, 2, 3, 1], labels)
     assert load_numbers(Subset(both, [6, 2, 0]))[0] == [1, 0, 7]
     assert isinstance(open_source(both), sources.Source) and len(open_source(both)) == 7
 
@@ -206,9 +204,8 @@ class Both(Minimal, Dataset):
 
 
 def test_from_dataset_refuses_sources(files):
-    with pytest.raises(
-        LoaderError, match=r"ConcatDataset holds a Files, which has no items by index; give .* to a Loader directly"
-    ):
+    message = "ConcatDataset holds a Files, which has no items by index; give .* to a Loader directly"
+    with pytest.raises(LoaderError, match=message):
         FromDataset(ConcatDataset([Both(), Subset(files, [1])]), label=None)
 
 

@@ -194,9 +194,8 @@ def test_a_missing_feature_damages_its_sample(tmp_path):
 
 def test_unknown_features_are_refused(tmp_path):
     path = write_file(tmp_path, record_of(0))
-    with pytest.raises(
-        LoaderError, match=rf"the first 8 records of '.*a.tfrecord' have no feature 'label'; .* '{LABEL}', '{IMAGE}'"
-    ):
+    message = rf"the first 8 records of '.*a.tfrecord' have no feature 'label'; .* '{LABEL}', '{IMAGE}'"
+    with pytest.raises(LoaderError, match=message):
         TFRecord(path, label="label")
     with pytest.raises(LoaderError, match="have no feature 'jpeg'"):
         TFRecord(path, "jpeg")
