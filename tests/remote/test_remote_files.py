@@ -44,9 +44,6 @@ def bucket(tree, s3):
     return "s3://photos/tree"
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
-
-
 def test_lists_of_urls(server, bucket, s3):
     for root, options in ((server, {}), (bucket, s3.options)):
         urls = [f"{root}/ant/c.png", f"{root}/wild boar/a.png"]
@@ -72,9 +69,6 @@ def test_urls_in_lists_and_tables(server, tree):
     assert load_numbers(Csv(tree / "t.csv", root=server + "/")) == ([2, 1], [7, 8])
 
 
-# --- folders ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_folder_of_classes(bucket, tree, s3, environment):
     local = Files.from_directory(tree)
     from_options = [Remote.from_folder(root, storage_options=s3.options) for root in (bucket, bucket + "/")]
@@ -93,9 +87,6 @@ def test_folders_that_give_no_source(bucket, server, s3):
         Remote.from_folder("s3://none", storage_options=s3.options)
     with pytest.raises(LoaderError, match="HTTP servers have no lists of files: give the files' URLs"):
         open_source(server)
-
-
-# --- failures --------------------------------------------------------------------------------------------------------
 
 
 def test_a_missing_file_damages_its_sample(server, bucket, s3):

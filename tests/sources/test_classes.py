@@ -202,9 +202,6 @@ def test_hugging_faces_class_label():
     assert open_source(HuggingFace([0, 1], SimpleNamespace(dtype="int64"))).classes is None
 
 
-# --- DataFrame -------------------------------------------------------------------------------------------------------
-
-
 def test_a_data_frames_columns():
     from cuaug.sources import DataFrame
 

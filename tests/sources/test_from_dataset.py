@@ -169,16 +169,13 @@ def test_torch_subsets_concatenations_and_tensor_datasets(tmp_path):
 
 
 def test_invalid_datasets_are_refused():
-    class Stream(IterableDataset):
+    class Sized(IterableDataset):
         def __iter__(self):
-            return iter([(b"i", 0)])
+            return iter([])
 
-    class Sized(Stream):
         def __len__(self):
             return 1
 
-    with pytest.raises(LoaderError, match=r"dataset must have .*unlike Stream: for an iterable one use"):
-        FromDataset(Stream())
     with pytest.raises(LoaderError, match="Sized is only iterable"):
         FromDataset(Sized())
     with pytest.raises(LoaderError, match="dataset is empty: Items"):

@@ -25,9 +25,6 @@ def pixels(n: int = 4, h: int = 6, w: int = 5, c: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (n, h, w, c), dtype=np.uint8)
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
-
-
 def test_encoded_images_as_opaque_bytes_in_a_group(path):
     with h5py.File(path, "w") as file:
         file["train/x"] = np.array([np.void(png(i)) for i in range(2)])
@@ -61,9 +58,6 @@ def test_channels_first(path, channels):
     data, label = Hdf5(path, labels=None, channels_first=True).read(2)
     np.testing.assert_array_equal(data, array[2])
     assert data.flags.c_contiguous and label == 2
-
-
-# --- labels ----------------------------------------------------------------------------------------------------------
 
 
 def test_labels_of_any_shape(path):
@@ -114,9 +108,6 @@ def test_an_invalid_text_label_damages_one_sample(path, dtype):
     with pytest.raises(DecodeError, match=r"label 'labels' holds .*xffbee'"):
         Hdf5(path).read(1)
     assert load(path, on_error="skip").labels == ["ant"]
-
-
-# --- refused files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,6 @@ def test_folders_need_a_protocol_that_lists():
             open_source(url)
 
 
-# --- paths out of their folder ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a.jpg", "b/../../a.jpg", "..", "b/../../{folder}x/a.jpg"])
 @pytest.mark.parametrize("make", [list_file, table, coco])
 def test_paths_out_of_the_folder_are_refused(tmp_path, make, name):

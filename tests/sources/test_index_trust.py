@@ -68,9 +68,6 @@ def reversed_labels(path: Path) -> bytes:
     return pack(index, **arrays)
 
 
-# --- planted ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_planted_index_of_this_user_is_believed(shard):
     """The tests below plant the same index as another user."""
     Path(f"{shard}{SUFFIX}").write_bytes(reversed_labels(shard))
@@ -141,8 +138,6 @@ def test_a_huge_index_is_not_read(shard):
     assert samples(shard) == EXPECTED and planted.stat().st_size < 10_000
 
 
-# --- damaged ---------------------------------------------------------------------------------------------------------
-
 BIG = 2**63 - 1
 EDITS = {
     "a member beyond the file": {"member_offset": {0: 1 << 40}},
@@ -184,9 +179,6 @@ def test_an_index_with_other_json_is_made_again(shard, head, caplog):
 @given(seed=st.integers(0, 2**64))
 def test_random_damage_to_an_index(seed, tmp_path_factory):
     fuzz_index.run_one(random.Random(seed), tmp_path_factory.getbasetemp())
-
-
-# --- indexes of changed shards --------------------------------------------------------------------------------------
 
 
 def big_shard(path: Path, order: list[int]) -> None:

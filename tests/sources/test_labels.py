@@ -68,9 +68,6 @@ def test_errors_show_the_beginning_of_a_label():
     assert len(str(caught.value)) < 300
 
 
-# --- arrays ----------------------------------------------------------------------------------------------------------
-
-
 @given(
     st_np.arrays(
         st.sampled_from(["u1", "<i8", ">i4", "<f4", "?", "S3", "<c8"]), st_np.array_shapes(min_dims=0, min_side=0)

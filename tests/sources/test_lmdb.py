@@ -28,9 +28,6 @@ def environment(folder: Path, items=ITEMS, name: str = "db") -> Path:
     return folder / name
 
 
-# --- keys and labels -------------------------------------------------------------------------------------------------
-
-
 def test_all_keys_in_order(tmp_path):
     source = Lmdb(environment(tmp_path))
     assert source.keys == sorted(ITEMS) and read_all(source) == [(b"1", 0), (b"2", 1), (b"3", 2)]
@@ -90,9 +87,6 @@ def test_a_missing_key_damages_its_sample(tmp_path):
 def test_invalid_arguments_are_refused(tmp_path, arguments, message):
     with pytest.raises(LoaderError, match=message):
         Lmdb(environment(tmp_path), **arguments)
-
-
-# --- environments ----------------------------------------------------------------------------------------------------
 
 
 def test_a_single_file(tmp_path):
@@ -157,9 +151,6 @@ print("done", flush=True)
 os._exit(0)
 """
     assert run(program) == "done\n"
-
-
-# --- damage ----------------------------------------------------------------------------------------------------------
 
 
 def test_missing_and_empty_environments(tmp_path):

@@ -100,8 +100,6 @@ def test_two_folders_of_any_name(tmp_path):
     assert len(PascalVoc("/", None, images=folder / "pictures", annotations=folder / "pictures")) == 1
 
 
-# --- malformed files -------------------------------------------------------------------------------------------------
-
 LAUGHS = """<!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
 <annotation><object><name>&b;</name></object></annotation>"""
 

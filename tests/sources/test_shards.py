@@ -75,9 +75,6 @@ def test_shuffling_by_shard(tmp_path):
     assert sorted(order) == list(range(8)) != order
 
 
-# --- shards that change ----------------------------------------------------------------------------------------------
-
-
 def test_a_shard_that_is_replaced(tmp_path):
     path = archive(tmp_path, {f"{i}.jpg": png(i) for i in range(3)})
     source, other = TarShards(path, label=None), TarShards(path, label=None)

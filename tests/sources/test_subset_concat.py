@@ -30,9 +30,6 @@ class Minimal:
         return png(index), index * 10
 
 
-# --- samples ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["class folders", "tar", "tfrecord", "hdf5", "dataset pillow", "http"])
 def test_a_random_split_of_a_loaders_source(tmp_path, name):
     kind: Kind = KINDS[name]
@@ -82,9 +79,6 @@ def test_subsets_and_concatenations_of_datasets_are_datasets(tmp_path, files):
     assert load_numbers(Own(files, [5, 2])) == ([5, 2], [7, 7])
 
 
-# --- optional members ------------------------------------------------------------------------------------------------
-
-
 def test_paths_labels_and_classes(tmp_path):
     KINDS["class folders"].write(tmp_path, samples())
     folders = sources.Files.from_directory(tmp_path)
@@ -121,9 +115,6 @@ def test_shard_sizes_of_concatenations(tmp_path, files):
     assert open_source(ConcatDataset([tars, tars])).shard_sizes == [*tars.shard_sizes] * 2
     for dataset in (ConcatDataset([tars, files]), Subset(tars, [1])):
         assert not hasattr(open_source(dataset), "shard_sizes")
-
-
-# --- fingerprints and cache keys -------------------------------------------------------------------------------------
 
 
 def test_fingerprints_and_cache_keys(files, tmp_path):
@@ -172,9 +163,6 @@ def test_a_cache_of_one_half_is_refused_by_the_other(files, tmp_path):
     with Loader(one) as loader, pytest.raises(LoaderError, match="source"):
         state = loader.state_dict()
         Loader(two).load_state_dict(state)
-
-
-# --- refused arguments -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
