@@ -44,27 +44,23 @@ def read_first(item, **options):
 # --- images ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        ENCODED,
-        bytearray(ENCODED),
-        memoryview(ENCODED),
-        np.frombuffer(ENCODED, np.uint8),
-        torch.frombuffer(bytearray(ENCODED), dtype=torch.uint8),
-        PIXELS,
-        np.ascontiguousarray(PIXELS[::-1])[::-1],
-        torch.from_numpy(PIXELS).permute(2, 0, 1),
-        torch.from_numpy(PIXELS.transpose(2, 0, 1).copy()),
-        Image.fromarray(PIXELS),
-        Image.open(io.BytesIO(ENCODED)),
-        Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA"),
-    ],
-    ids=[
-        *("bytes", "bytearray", "memoryview", "encoded array", "encoded tensor", "array", "reversed array"),
-        *("CHW view", "CHW", "PIL", "PIL file", "RGBA"),
-    ],
-)
+IMAGES = {
+    "bytes": ENCODED,
+    "bytearray": bytearray(ENCODED),
+    "memoryview": memoryview(ENCODED),
+    "encoded array": np.frombuffer(ENCODED, np.uint8),
+    "encoded tensor": torch.frombuffer(bytearray(ENCODED), dtype=torch.uint8),
+    "array": PIXELS,
+    "reversed array": np.ascontiguousarray(PIXELS[::-1])[::-1],
+    "CHW view": torch.from_numpy(PIXELS).permute(2, 0, 1),
+    "CHW": torch.from_numpy(PIXELS.transpose(2, 0, 1).copy()),
+    "PIL": Image.fromarray(PIXELS),
+    "PIL file": Image.open(io.BytesIO(ENCODED)),
+    "RGBA": Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA"),
+}
+
+
+@pytest.mark.parametrize("image", IMAGES.values(), ids=IMAGES)
 def test_kinds_of_images(image):
     images, labels = load(FromDataset(Items((image, 3))))
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)

@@ -39,9 +39,6 @@ def epoch_of(source: FromIterable, **options) -> list[list[int]]:
         return [batch.labels.tolist() for batch in loader]
 
 
-# --- order -----------------------------------------------------------------------------------------------------------
-
-
 def test_items_come_in_the_streams_order():
     with Loader(FromIterable(Numbers(10), 10), batch_size=4, threads=3) as loader:
         for _ in range(3):
@@ -133,9 +130,6 @@ def test_items_wait_only_while_batches_are_under_way():
         assert dataset.taken <= 4 * 6
 
 
-# --- length and errors -----------------------------------------------------------------------------------------------
-
-
 def test_a_short_stream_is_an_error():
     with pytest.raises(LoaderError, match="Numbers ended after 10 items, before sample 1"):
         epoch_of(FromIterable(Numbers(10), 12))
@@ -218,9 +212,6 @@ def test_it_pickles_without_its_stream():
     source = FromIterable(Numbers(8), 8, shuffle_buffer=3)
     expected = epoch_of(source, seed=2)
     assert epoch_of(pickle.loads(pickle.dumps(source)), seed=2) == expected
-
-
-# --- refused ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

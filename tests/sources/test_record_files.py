@@ -49,9 +49,6 @@ def change_index(folder: Path, change) -> None:
     (folder / "index.json").write_text(json.dumps(index))
 
 
-# --- files of the libraries ------------------------------------------------------------------------------------------
-
-
 def test_files_that_the_library_wrote(name):
     fields = ["label", "name", "score"]
     source = CLASSES[name](WRITTEN / name, label=fields)
@@ -72,9 +69,6 @@ def test_other_encodings_of_mds():
     assert label == {"a": [3]} and pixels.shape == (2, 3, 3) and (pixels == 3).all()
     assert Mds(WRITTEN / "mds", "raw").read(2)[0][:2] == b"\xff\xd8"
     assert Mds(WRITTEN / "mds", label=None).read(2)[1] == 2
-
-
-# --- damage ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_damaged_record_damages_one_sample(name, folder):
@@ -147,9 +141,6 @@ def test_a_record_above_the_limit_is_not_read(name, folder, monkeypatch):
     assert max(sizes[1:3]) == 16
     sizes.clear()
     assert source.encoded_size(0) > 16 and not sizes
-
-
-# --- refused ---------------------------------------------------------------------------------------------------------
 
 
 def test_missing_fields_are_refused(name, folder):

@@ -15,8 +15,6 @@ from tests.support.loader.further_pictures import numbers_of, png
 from tests.support.loader.programs import run
 from tests.support.sources.loading import read_all
 
-# --- which shards ----------------------------------------------------------------------------------------------------
-
 
 def test_patterns_of_shards(tmp_path):
     for i in range(12):

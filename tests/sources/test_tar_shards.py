@@ -34,9 +34,6 @@ def names(source: TarShards) -> list[str]:
     return [os.path.relpath(source.path(i), folder) for i in range(len(source))]
 
 
-# --- samples --------------------------------------------------------------------------------------------------------
-
-
 def test_the_key_ends_at_the_first_dot_of_the_last_part(tmp_path):
     members = {
         "v1.2/a.b/0001.seg.png": b"s1",
@@ -100,9 +97,6 @@ def test_archives_of_the_tar_command(tmp_path):
         command = ["tar", "-cf", str(path), f"--format={tar_format}", "-b", "200", "--sort=name", "."]
         subprocess.run(command, cwd=files, check=True)
         assert load_numbers(TarShards(path)) == ([0, 1, 2, 3, 4, 3], [0, 1, 2, 3, 4, 3])
-
-
-# --- fields ----------------------------------------------------------------------------------------------------------
 
 
 def test_labels_by_extension(tmp_path):
@@ -186,9 +180,6 @@ def test_unknown_fields_are_refused(tmp_path):
         TarShards(path, "png;webp")
     with pytest.raises(LoaderError, match=r"label must be a field name, .* not \[3\]"):
         TarShards(path, label=[3])
-
-
-# --- refused archives ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

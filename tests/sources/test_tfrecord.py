@@ -41,9 +41,6 @@ def record_of(i: int) -> bytes:
     return example({IMAGE: png(i), LABEL: i})
 
 
-# --- files of other writers ------------------------------------------------------------------------------------------
-
-
 def test_a_file_written_by_other_packages(tmp_path):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(REFERENCE_FILE)
@@ -64,9 +61,6 @@ def test_the_writer_of_these_tests_matches_the_reference():
     assert frame(first) + frame(second) == REFERENCE_FILE
 
 
-# --- checksums -------------------------------------------------------------------------------------------------------
-
-
 def test_verify(tmp_path):
     records = [record_of(i) for i in range(3)]
     path = write_file(tmp_path, *records)
@@ -78,8 +72,6 @@ def test_verify(tmp_path):
         source.read(1)
     assert load_numbers(source, on_error="skip") == ([0, 2], [0, 2])
 
-
-# --- messages --------------------------------------------------------------------------------------------------------
 
 _values = st.one_of(
     st.lists(st.binary(max_size=300), min_size=1, max_size=4),
@@ -166,9 +158,6 @@ def test_a_number_in_place_of_a_list_damages_its_sample(tmp_path, message):
         source.read(1)
 
 
-# --- labels ----------------------------------------------------------------------------------------------------------
-
-
 def test_labels(tmp_path):
     fields = {IMAGE: b"i", "f": 2.5, "fs": [1.0, 2.0], "n": [3, 4], "t": b"text", "ts": [b"a", b"b"]}
     fields["raw"] = b"\xff\x00"
@@ -199,9 +188,6 @@ def test_unknown_features_are_refused(tmp_path):
         TFRecord(path, label="label")
     with pytest.raises(LoaderError, match="have no feature 'jpeg'"):
         TFRecord(path, "jpeg")
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 def test_several_files(tmp_path):
