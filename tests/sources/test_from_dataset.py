@@ -41,9 +41,6 @@ def read_first(item, **options):
     return FromDataset(Items(item), **options).read(0)
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
-
-
 IMAGES = {
     "bytes": ENCODED,
     "bytearray": bytearray(ENCODED),
@@ -74,10 +71,9 @@ def test_pillow_images_with_more_bits():
             load(Items((Image.new(mode, (9, 6)), 0)))
 
 
-@pytest.mark.parametrize("as_type", [str, Path])
-def test_paths(tmp_path, as_type):
+def test_paths(tmp_path):
     (tmp_path / "a.png").write_bytes(ENCODED)
-    images = load(Items((as_type(tmp_path / "a.png"), 3))).images
+    images = load(Items((tmp_path / "a.png", 3))).images
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
 
 
@@ -130,9 +126,6 @@ def test_invalid_images_are_refused(image, description, hint):
         load(Items((image, 0)), on_error="skip")
 
 
-# --- labels ----------------------------------------------------------------------------------------------------------
-
-
 def test_labels():
     assert read_first((b"i", 7)) == read_first([b"i", 7]) == (b"i", 7)
     assert read_first((b"i", 7, "x", 2.5)) == (b"i", (7, "x", 2.5))
@@ -150,9 +143,6 @@ def test_dicts():
     assert read_first({"img": b"i", "fine": 4}, image="img", label="fine") == (b"i", 4)
     with pytest.raises(LoaderError, match=r"item 0 of Items has no 'label'; it has 'img', 'fine': name the image"):
         read_first({"img": b"i", "fine": 4}, image="img")
-
-
-# --- Datasets --------------------------------------------------------------------------------------------------------
 
 
 def test_torch_subsets_concatenations_and_tensor_datasets(tmp_path):
@@ -231,9 +221,6 @@ def test_the_lock_is_released_after_an_error():
     thread.start()
     thread.join(600)
     assert done == [(b"i", 1)]
-
-
-# --- fingerprints ----------------------------------------------------------------------------------------------------
 
 
 def test_the_fingerprint_comes_from_the_dataset(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 from cuaug import DecodeError, LoaderError
 from cuaug.sources import Hdf5
+from tests.sources.test_hdf5 import pixels
 from tests.support.sources.loading import load
 from tests.support.sources.writers import overwrite, samples, write_hdf5
 
@@ -26,24 +27,15 @@ def path(tmp_path) -> Path:
     return tmp_path / "data.h5"
 
 
-def pixels(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-
-
-def write(path: Path, images: np.ndarray | None = None, **options) -> None:
-    images = pixels() if images is None else images
+def write(path: Path) -> None:
     with h5py.File(path, "w") as file:
-        file.create_dataset("images", data=images, **options)
-        file["labels"] = np.arange(len(images))
+        file["images"], file["labels"] = pixels(), np.arange(4)
 
 
 def assert_refused(path: Path, message: str, **arguments) -> None:
     with pytest.raises(LoaderError, match=message) as caught:
         Hdf5(path, **{"labels": None, **arguments})
     assert "data.h5" in str(caught.value)
-
-
-# --- other files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["link", "group/link", "soft", "/softer", "inner"])
@@ -85,9 +77,6 @@ def test_views_are_refused(path):
         file.create_virtual_dataset("images", view)
     assert_refused(path, r"'images' in .* is a view \(virtual dataset\) of other datasets: .*ConcatDataset")
     assert len(Hdf5(path, "source", None)) == 4
-
-
-# --- sizes -----------------------------------------------------------------------------------------------------------
 
 
 def test_images_above_the_default_pixel_limit(path):
@@ -174,9 +163,6 @@ def test_unbounded_compression_is_refused(path):
     with h5py.File(path, "w") as file:
         file.create_dataset("images", data=pixels().astype(np.int32), chunks=(1, 6, 5, 3), scaleoffset=0)
     assert_refused(path, "is compressed by scale-offset, which is unsafe")
-
-
-# --- damage ----------------------------------------------------------------------------------------------------------
 
 
 def test_short_and_unwritten_chunks_damage_their_samples(path):

@@ -137,9 +137,6 @@ def test_a_broken_link_is_no_image_without_objects(tmp_path):
     assert source.fingerprint()  # states can be saved
 
 
-# --- layouts ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_last_folder_called_images_counts(tmp_path):
     folder = tmp_path / "images" / "set"
     (folder / "images" / "x").mkdir(parents=True)
