@@ -24,3 +24,10 @@ def s3(_server: S3, tmp_path, monkeypatch) -> Iterator[S3]:
         _server.client.delete_object(Bucket="photos", Key=entry["Key"])
     yield _server
     _server.faults.released.set()
+
+
+@pytest.fixture
+def environment(s3: S3, monkeypatch) -> None:
+    """The environment names the server, as storage options do otherwise."""
+    for name, value in s3.options.items():
+        monkeypatch.setenv(f"AWS_{name}".upper(), value)

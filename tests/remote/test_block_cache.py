@@ -6,12 +6,11 @@ import contextlib
 import errno
 import itertools
 import logging
+import multiprocessing
 import os
 import pickle
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -266,31 +265,23 @@ def test_links_in_the_folder_stay(tmp_path, kind, caplog):
     assert caplog.text.count("without keeping further blocks") == 1
 
 
-WRITER = """
-import random, sys
-sys.path.insert(0, {root!r})
-from pathlib import Path
-from tests.remote.test_block_cache import BLOCK, DATA, REMOTE, make
-_, reader = make(Path({folder!r}), limit={limit})
-draw = random.Random({seed})
-for _ in range({reads}):
-    at = draw.randrange(len(DATA) - 300)
-    assert reader.read(REMOTE._replace(version={version!r}), at, 300) == DATA[at : at + 300]
-assert reader.cache.is_writable and not reader.cache.damaged
-"""
-
-
-def start(folder: Path, *, seed: int, reads: int, limit: int, version: str) -> subprocess.Popen[bytes]:
-    root = str(Path(__file__).parents[2])
-    code = WRITER.format(root=root, folder=str(folder), seed=seed, reads=reads, limit=limit, version=version)
-    return subprocess.Popen([sys.executable, "-c", code])
+def write_and_evict(folder: Path, seed: int) -> None:
+    _, reader = make(folder, limit=5 * BLOCK)
+    draw = random.Random(seed)
+    for _ in range(300):
+        at = draw.randrange(len(DATA) - 300)
+        assert reader.read(REMOTE, at, 300) == DATA[at : at + 300]
+    assert reader.cache.is_writable and not reader.cache.damaged
 
 
 def test_two_processes_write_and_evict(tmp_path):
-    processes = [start(tmp_path, seed=seed, reads=300, limit=5 * BLOCK, version="etag") for seed in range(2)]
-    while any(process.poll() is None for process in processes):
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=write_and_evict, args=(tmp_path, seed)) for seed in range(2)]
+    for process in processes:
+        process.start()
+    while any(process.is_alive() for process in processes):
         assert length(tmp_path) <= 7 * BLOCK  # the limit, and one block for each writer
-    assert [process.wait() for process in processes] == [0, 0]
+    assert [process.exitcode for process in processes] == [0, 0]
     # An eviction does not see the block that the other process is just writing; the next one counts it.
     assert length(tmp_path) <= 6 * BLOCK + 1000
 

@@ -111,9 +111,6 @@ def test_a_slow_drip_ends_at_the_users_limit():
         Remote([f"{url}/a.png"], timeout_seconds=1).read(0)
 
 
-# --- redirects -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["host", "port", "scheme", "file"])
 def test_redirects_to_other_hosts_are_refused(kind):
     """By lists and shards alike. Where the user allows them, the other host gets none of the user's headers."""
@@ -156,9 +153,6 @@ def test_redirects_on_the_same_host_are_followed():
         assert source.read(0)[0] == png(3)
         with pytest.raises(OSError, match="more than 5 redirects"):
             source.read(1)
-
-
-# --- shards ----------------------------------------------------------------------------------------------------------
 
 
 def shard(body: Callable[[Handler], None], size: int = 1000) -> Callable[[Handler], None]:

@@ -66,17 +66,14 @@ def test_a_changed_object_is_an_error(store, s3):
     assert pickle.loads(pickle.dumps(ChangedObjectError("s3://x"))).url == "s3://x"
 
 
-@pytest.mark.parametrize("kind", ["stuck", "503"])
-def test_a_stuck_connection_is_named_in_time(s3, kind):
+FAILED = r"'s3://photos/a.tar', bytes 7 to 17: no request succeeded in .*timeout_seconds=2"
+
+
+def test_a_stuck_connection_is_named_in_time(s3):
     store = ObjectStore(s3.options, timeout_seconds=2)
     remote = store.open(s3.put("a.tar", DATA))
-    if kind == "stuck":
-        s3.faults.stuck_path = "a.tar"
-    else:
-        s3.faults.share, s3.faults.kinds = 1.0, (kind,)
-    with pytest.raises(
-        OSError, match=r"'s3://photos/a.tar', bytes 7 to 17: no request succeeded in .*timeout_seconds=2"
-    ):
+    s3.faults.stuck_path = "a.tar"
+    with pytest.raises(OSError, match=FAILED):
         store.read(remote, 7, 10)
 
 
@@ -86,7 +83,7 @@ def test_a_dead_server_is_waited_for_once(s3, kind, monkeypatch):
     store = ObjectStore(s3.options, timeout_seconds=2)
     remote = store.open(s3.put("a.tar", DATA))
     s3.faults.share, s3.faults.kinds = 1.0, ("503",)
-    with pytest.raises(OSError, match="no request succeeded in"):
+    with pytest.raises(OSError, match=FAILED):
         store.read(remote, 7, 10)
     monkeypatch.setattr(object_store, "_MAX_WAIT_SECONDS", 3600)
     store._servers["s3://photos"].next_try = time.monotonic()  # as after 5 seconds
@@ -129,9 +126,8 @@ def test_names_of_objects(store, s3):
 
 
 def test_options_that_obstore_does_not_know_are_named_without_their_values(s3):
-    with pytest.raises(
-        ArgumentError, match=r"storage_options of s3://photos: .*'key' is not valid.*'key', 'anon'"
-    ) as caught:
+    message = r"storage_options of s3://photos: .*'key' is not valid.*'key', 'anon'"
+    with pytest.raises(ArgumentError, match=message) as caught:
         ObjectStore({"key": "mysecret", "anon": False}).open("s3://photos/a.tar")
     assert "mysecret" not in str(caught.value) + repr(RemoteOptions(storage_options={"key": "mysecret"}))
     with pytest.raises(ArgumentError, match="storage_options has 'anon': for http and https there are 'headers' and"):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import http.server
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, LoaderError
 from cuaug.sources import Csv, Files, ListFile, Remote, open_source
-from tests.support.loader.further_pictures import numbers_of, png
-from tests.support.sources.writers import served
+from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import load, load_numbers
+from tests.support.sources.writers import Quiet, served
 
 
 @pytest.fixture
@@ -44,54 +44,38 @@ def bucket(tree, s3):
     return "s3://photos/tree"
 
 
-def batch(loader: Loader):
-    with loader:
-        ((images, labels),) = loader
-    return numbers_of(images), labels.tolist()
-
-
-# --- lists -----------------------------------------------------------------------------------------------------------
-
-
 def test_lists_of_urls(server, bucket, s3):
     for root, options in ((server, {}), (bucket, s3.options)):
         urls = [f"{root}/ant/c.png", f"{root}/wild boar/a.png"]
         pairs = zip(urls, [5, 6], strict=True)
-        assert batch(Loader(Remote(urls, storage_options=options), batch_size=2)) == ([2, 0], [0, 1])
-        assert batch(Loader(Remote(urls, [5, 6], storage_options=options), batch_size=2)) == ([2, 0], [5, 6])
-        assert batch(Loader(Remote(pairs, storage_options=options), batch_size=2)) == ([2, 0], [5, 6])
-        assert batch(Loader(Remote(urls[0], storage_options=options))) == ([2], [0])
+        assert load_numbers(Remote(urls, storage_options=options)) == ([2, 0], [0, 1])
+        assert load_numbers(Remote(urls, [5, 6], storage_options=options)) == ([2, 0], [5, 6])
+        assert load_numbers(Remote(pairs, storage_options=options)) == ([2, 0], [5, 6])
+        assert load_numbers(Remote(urls[0], storage_options=options)) == ([2], [0])
         assert Remote(urls).path(1) == urls[1]
 
 
 def test_urls_among_files(server, tree):
     pairs = [(f"{server}/ant/c.png", 7), (str(tree / "ant/deep/b.PNG"), 8), (f"{server}/ant/c.png", 9)]
-    assert batch(Loader(pairs, batch_size=3)) == ([2, 1, 2], [7, 8, 9])
-    assert batch(Loader([path for path, _ in pairs], batch_size=3)) == ([2, 1, 2], [0, 1, 2])
+    assert load_numbers(pairs) == ([2, 1, 2], [7, 8, 9])
+    assert load_numbers([path for path, _ in pairs]) == ([2, 1, 2], [0, 1, 2])
 
 
 def test_urls_in_lists_and_tables(server, tree):
     (tree / "list.txt").write_text(f"ant/c.png 7\n{server}/ant/deep/b.PNG 8\n")
-    assert batch(Loader(tree / "list.txt", batch_size=2)) == ([2, 1], [7, 8])
-    assert batch(Loader(ListFile(tree / "list.txt", root=server), batch_size=2)) == ([2, 1], [7, 8])
+    assert load_numbers(tree / "list.txt") == ([2, 1], [7, 8])
+    assert load_numbers(ListFile(tree / "list.txt", root=server)) == ([2, 1], [7, 8])
     (tree / "t.csv").write_text(f"path,label\nant/c.png,7\n{server}/ant/deep/b.PNG,8\n")
-    assert batch(Loader(Csv(tree / "t.csv", root=server + "/"), batch_size=2)) == ([2, 1], [7, 8])
+    assert load_numbers(Csv(tree / "t.csv", root=server + "/")) == ([2, 1], [7, 8])
 
 
-# --- folders ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_folder_of_classes(bucket, tree, s3, monkeypatch):
-    for name, value in {"ENDPOINT": s3.endpoint, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
+def test_a_folder_of_classes(bucket, tree, s3, environment):
     local = Files.from_directory(tree)
     from_options = [Remote.from_folder(root, storage_options=s3.options) for root in (bucket, bucket + "/")]
     for source in [*from_options, open_source(bucket)]:
         assert source.classes == local.classes == ["ant", "ant-eater", "wild boar"]
         assert source.fingerprint() == local.fingerprint()
-        with Loader(source, batch_size=5) as loader, Loader(local, batch_size=5) as local_loader:
-            ((images, labels),), ((local_images, local_labels),) = loader, local_loader
-        assert numbers_of(images) == numbers_of(local_images) and labels.equal(local_labels)
+        assert load_numbers(source) == load_numbers(local)
 
 
 def test_folders_that_give_no_source(bucket, server, s3):
@@ -105,26 +89,20 @@ def test_folders_that_give_no_source(bucket, server, s3):
         open_source(server)
 
 
-# --- failures --------------------------------------------------------------------------------------------------------
-
-
 def test_a_missing_file_damages_its_sample(server, bucket, s3):
     for root, options in ((server, {}), (bucket, s3.options)):
         urls = [f"{root}/ant/c.png", f"{root}/ant/none.png", f"{root}/ant/deep/b.PNG"]
         source = Remote(urls, storage_options=options)
         with pytest.raises(OSError, match=r"cannot read '.*/ant/none.png': .*(404|not found)"):
             source.read(1)
-        assert batch(Loader(source, batch_size=3, on_error="skip")) == ([2, 1], [0, 2])
-        with Loader(source, batch_size=3) as loader, pytest.raises(DecodeError) as caught:
-            next(iter(loader))
+        assert load_numbers(source, on_error="skip") == ([2, 1], [0, 2])
+        with pytest.raises(DecodeError) as caught:
+            load(source)
         assert caught.value.path == urls[1] and caught.value.index == 1
 
 
-class Failing(http.server.BaseHTTPRequestHandler):
+class Failing(Quiet):
     """Each path fails in another way."""
-
-    def __init__(self, *arguments, directory: str) -> None:
-        super().__init__(*arguments)
 
     def do_GET(self) -> None:
         if self.path == "/500.png":
@@ -138,9 +116,6 @@ class Failing(http.server.BaseHTTPRequestHandler):
             self.wfile.write(png(0)[:20])
         elif self.path == "/slow.png":
             time.sleep(2)
-
-    def log_message(self, format, *arguments) -> None:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -185,27 +160,22 @@ def test_invalid_urls_are_refused(urls, message):
         Remote(urls)
 
 
-def test_options_must_be_known():
+def test_the_timeout_must_be_a_number():
     with pytest.raises(LoaderError, match="timeout_seconds must be a number above 0"):
         Remote(["http://a"], timeout_seconds=None)
-    with pytest.raises(LoaderError, match="storage_options has 'client_kwargs'"):
-        Remote(["http://a"], storage_options={"client_kwargs": {}}).read(0)
 
 
 def test_requests_run_in_parallel(tmp_path):
     """Each thread makes its own request; they are answered by threes."""
     three = threading.Barrier(3, timeout=600)
 
-    class Slow(http.server.SimpleHTTPRequestHandler):
+    class Slow(Quiet):
         def do_GET(self) -> None:
             three.wait()
             super().do_GET()
 
-        def log_message(self, format, *arguments) -> None:
-            pass
-
     for i in range(24):
         (tmp_path / f"{i}.png").write_bytes(png(i))
     with served(tmp_path, Slow) as url:
-        loader = Loader(Remote([f"{url}/{i}.png" for i in range(24)]), batch_size=24, threads=6)
-        assert batch(loader) == (list(range(24)), list(range(24)))
+        source = Remote([f"{url}/{i}.png" for i in range(24)])
+        assert load_numbers(source, threads=6) == (list(range(24)), list(range(24)))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,6 +24,7 @@ from cuaug.transforms import MixUp, RandomHorizontalFlip, Resize
 from tests.loader.test_native_work import finish
 from tests.support.loader.native_runs import read
 from tests.support.remote.servers import FAULTS
+from tests.support.sources.loading import load, read_all
 from tests.support.sources.writers import KINDS, samples, write_tar
 from tests.support.waiting import eventually
 
@@ -63,19 +67,23 @@ def remote(s3, url: str, **changes) -> TarShards:
     return TarShards(url, remote=options(s3, **changes))
 
 
-def digests(source, **arguments) -> list[tuple[list[int], str]]:
+def digests(source, **arguments) -> list[tuple[list[int], str, list[int]]]:
+    with loader_of(source, **arguments) as loader:
+        return list(map(digest, loader))
+
+
+def loader_of(source, **arguments) -> Loader:
     arguments = {"batch_size": 16, "device": "cpu", "seed": 3, "threads": 2, **arguments}
-    with Loader(source, [Resize((32, 32)), RandomHorizontalFlip()], **arguments) as loader:
-        return [(batch.indices.tolist(), _digest(batch), batch.labels.tolist()) for batch in loader]
+    return Loader(source, [Resize((32, 32)), RandomHorizontalFlip()], **arguments)
 
 
-def _digest(batch) -> str:
-    return batch.digest + hashlib.sha256(batch.images.numpy().tobytes()).hexdigest()
+def digest(batch) -> tuple[list[int], str, list[int]]:
+    images = hashlib.sha256(batch.images.numpy().tobytes()).hexdigest()
+    return batch.indices.tolist(), batch.digest + images, batch.labels.tolist()
 
 
 def no_remote_thread_lives() -> bool:
-    names = lambda: [thread.name for thread in threading.enumerate()]  # noqa: E731
-    return eventually(lambda: not any(name.startswith("cuaug-remote") for name in names()))
+    return eventually(lambda: not any(thread.name.startswith("cuaug-remote") for thread in threading.enumerate()))
 
 
 ORDERS = {
@@ -114,20 +122,18 @@ def test_an_interrupted_epoch_continues(s3, shards, uploaded):
     expected = digests(TarShards(shards), shuffle=True)
     found = []
     source = remote(s3, uploaded, readahead_bytes=100_000)
-    chain = [Resize((32, 32)), RandomHorizontalFlip()]
-    arguments = {"batch_size": 16, "device": "cpu", "seed": 3, "threads": 2, "shuffle": True}
-    with Loader(source, chain, **arguments) as loader:
+    with loader_of(source, shuffle=True) as loader:
         for batch in loader:
-            found.append((batch.indices.tolist(), _digest(batch), batch.labels.tolist()))
+            found.append(digest(batch))
             if len(found) == 3:
                 break
         state = loader.state_dict()
     assert no_remote_thread_lives()
-    with Loader(remote(s3, uploaded), chain, **arguments) as loader:
+    with loader_of(remote(s3, uploaded), shuffle=True) as loader:
         loader.load_state_dict(state)
-        found += [(batch.indices.tolist(), _digest(batch), batch.labels.tolist()) for batch in loader]
+        found += map(digest, loader)
         again = loader.replay(0, 2)
-    assert found == expected and _digest(again) == expected[2][1]
+    assert found == expected and digest(again) == expected[2]
 
 
 def test_batch_transforms_ranks_and_wrapped_sources(s3, shards, uploaded):
@@ -171,24 +177,18 @@ def test_the_index_is_kept_and_read_from_beside(s3, shards, uploaded, monkeypatc
 
 def test_an_index_is_made_from_headers_alone(s3, tmp_path):
     data = np.random.default_rng(0).bytes(4 << 20)
-    write_tar(
-        tmp_path / "big.tar", {f"{i}.{end}": part for i in range(4) for end, part in [("png", data), ("cls", b"1")]}
-    )
+    members = {f"{i}.{field}": part for i in range(4) for field, part in (("png", data), ("cls", b"1"))}
+    write_tar(tmp_path / "big.tar", members)
     url = s3.put("big.tar", (tmp_path / "big.tar").read_bytes())
     remote(s3, url)
-    ends = [header.removeprefix("bytes=").split("-") for header in s3.faults.ranges]
-    assert sum(int(last) + 1 - int(first) for first, last in ends) < 300_000
+    assert sum(s3.faults.range_sizes) < 300_000
 
 
 def test_a_changed_shard_is_an_error(s3, shards, uploaded):
     source = remote(s3, uploaded)
     s3.put("set/train-01.tar", (shards / "train-02.tar").read_bytes())
-    with (
-        pytest.raises(DecodeError, match=r"train-01.tar' has changed since its index was made"),
-        Loader(source, Resize((8, 8)), batch_size=16, device="cpu") as loader,
-    ):
-        for _ in loader:
-            pass
+    with pytest.raises(DecodeError, match=r"train-01.tar' has changed since its index was made"):
+        digests(source)
     assert [source.read(i)[1] for i in (0, 119)] == [0, 119 % 7]
     assert len(remote(s3, uploaded)) == SHARDS * PER_SHARD  # opened again, with a new index
 
@@ -196,25 +196,19 @@ def test_a_changed_shard_is_an_error(s3, shards, uploaded):
 def test_failures_are_skipped_or_replaced(s3, shards, uploaded):
     source = remote(s3, uploaded)
     s3.client.delete_object(Bucket="photos", Key="set/train-03.tar")
-    with Loader(source, Resize((8, 8)), batch_size=16, device="cpu", on_error="skip") as loader:
-        kept = [index for batch in loader for index in batch.indices.tolist()]
+    kept = [index for indices, _, _ in digests(source, on_error="skip") for index in indices]
     assert kept == list(range(3 * PER_SHARD))
     assert no_remote_thread_lives()
 
 
-def test_patterns_lists_and_loaders(s3, shards, uploaded, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+def test_patterns_lists_and_loaders(shards, uploaded, environment):
     expected = TarShards(shards).fingerprint()
     urls = [f"s3://photos/set/train-{i:02d}.tar" for i in range(SHARDS)]
     for files in ("s3://photos/set/train-*.tar", uploaded, urls):
         source = open_source(files)
         assert isinstance(source, TarShards) and source.fingerprint() == expected
     assert source.path(31) == "s3://photos/set/train-01.tar/0031.jpg"
-    with Loader(uploaded, Resize((8, 8)), batch_size=120, device="cpu") as loader:
-        assert next(iter(loader)).images.shape == (120, 3, 8, 8)
+    assert load(uploaded, transforms=Resize((8, 8)), batch_size=120).images.shape == (120, 3, 8, 8)
     copy = pickle.loads(pickle.dumps(source))
     assert copy.read(7) == source.read(7) == TarShards(shards).read(7)
 
@@ -242,7 +236,7 @@ def test_records(s3, tmp_path):
     urls = [s3.put(Path(path).name, Path(path).read_bytes()) for path in local.paths]
     source = TFRecord(urls, local.image, local.fields[0], verify=True, remote=options(s3))
     s3.faults.share = 0.05
-    assert [source.read(i)[0] for i in range(len(source))] == [local.read(i)[0] for i in range(len(local))]
+    assert read_all(source) == read_all(local)
 
 
 def test_memory_is_bounded(s3, shards, uploaded):
@@ -311,6 +305,46 @@ def test_stats_count_requests(s3, shards, uploaded):
     assert line in str(profile.stats)
     with Loader(TarShards(shards), Resize((8, 8)), batch_size=16, device="cpu") as loader:
         assert loader.stats().remote == {} and "remote" not in str(loader.stats())
+
+
+PROGRAM = """
+import signal, sys, cuaug, cuaug.transforms as T
+from cuaug.sources import RemoteOptions, TarShards
+options = {"access_key_id": "a", "secret_access_key": "b", "endpoint": sys.argv[2], "region": "us-east-1"}
+source = TarShards(sys.argv[1], remote=RemoteOptions(storage_options=options, timeout_seconds=600))
+print("opened", flush=True)
+input()
+loader = cuaug.Loader(source, T.Resize((8, 8)), batch_size=8, device="cpu", threads=2)
+batches = iter(loader)
+next(batches)
+print("read", flush=True)
+input()
+if sys.argv[3] == "error":
+    raise KeyError("mine")
+if sys.argv[3] == "interrupt":
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "code"), [("exit", 0), ("error", 1), ("interrupt", -2)])
+def test_a_process_ends_while_requests_are_under_way(s3, uploaded, end, code):
+    """The last shard is requested ahead, and never comes; the process has its own exit code."""
+    s3.faults.share, s3.faults.kinds = 0.05, FAULTS
+    command = [sys.executable, "-c", PROGRAM, uploaded, s3.endpoint, end]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+    process = subprocess.Popen(command, env=environment, text=True, **pipes)
+    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == "opened\n"
+    s3.faults.stuck_path = "train-03"
+    print(file=process.stdin, flush=True)
+    assert process.stdout.readline() == "read\n"
+    assert eventually(lambda: s3.faults.stuck), "a request is under way"
+    _, errors = process.communicate("\n", timeout=250)  # the request may take 300 seconds
+    assert process.returncode == code, errors
+    assert {"exit": "", "error": "KeyError: 'mine'", "interrupt": "KeyboardInterrupt"}[end] in errors
+    assert "panicked" not in errors and "Fatal" not in errors
 
 
 def test_a_stuck_server_does_not_hold_up_the_loader(s3, uploaded):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,13 @@ from hypothesis import strategies as st
 from cuaug import Loader, LoaderError
 from cuaug.sources import Csv, Files, FromDataset, open_source
 from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import read_all
 
 NAMES = ["pug", "akita", "pug", "akita", "pug"]
 NUMBERS = [1, 0, 1, 0, 1]
 CLASSES = ["akita", "pug"]
 CAPTIONS = ["a pug", "an akita", "two pugs", "an akita asleep", "no dog"]
 PATHS = [f"{i}.png" for i in range(5)]
-
-
-def labels_of(source: Any) -> list[Any]:
-    return [source.read(i)[1] for i in range(len(source))]
 
 
 class Items:
@@ -54,12 +52,7 @@ class HuggingFace(Items):
         return list(dict.fromkeys(self.labels))
 
 
-class Feature:
-    def __init__(self, **attributes: Any) -> None:
-        self.__dict__.update(attributes)
-
-
-TEXT = Feature(dtype="string")
+TEXT = SimpleNamespace(dtype="string")
 SOURCES = {
     "pairs": lambda labels, folder: open_source(list(zip(PATHS, labels, strict=True))),
     "mapping": lambda labels, folder: open_source(dict(zip(PATHS, labels, strict=True))),
@@ -74,6 +67,10 @@ SOURCES = {
         torch.utils.data.Subset(Items(labels, targets=labels), range(5))  # type: ignore[arg-type]
     ),
 }
+
+
+def labels_of(source: Any) -> list[Any]:
+    return [label for _, label in read_all(source)]
 
 
 def frame(**columns: Any) -> Any:
@@ -123,9 +120,8 @@ def test_names_are_numbered_in_sorted_order(labels):
 def test_a_list_file_names_the_source_of_class_names(tmp_path):
     path = tmp_path / "list.txt"
     path.write_text("".join(f"{p} {name}\n" for p, name in zip(PATHS, NAMES, strict=True)))
-    with pytest.raises(
-        LoaderError, match=r"line 1: expected a path and one number, .* for class names: (.*)$"
-    ) as caught:
+    message = r"line 1: expected a path and one number, .* for class names: (.*)$"
+    with pytest.raises(LoaderError, match=message) as caught:
         open_source(path)
     source = eval(str(caught.value).partition("for class names: cuaug.sources.")[2])
     assert labels_of(source) == NUMBERS and source.classes == CLASSES
@@ -197,16 +193,13 @@ def test_a_datasets_classes():
 
 
 def test_hugging_faces_class_label():
-    label = Feature(dtype="int64", names=["cat", "dog"])
+    label = SimpleNamespace(dtype="int64", names=["cat", "dog"])
     source = open_source(HuggingFace([0, 1, 1], label))
     assert source.classes == ["cat", "dog"] and labels_of(source) == [0, 1, 1]
     concatenated = torch.utils.data.ConcatDataset([HuggingFace([0], label), HuggingFace([1, 1], label)])  # type: ignore[list-item]
     assert open_source(concatenated).classes == ["cat", "dog"]
     assert FromDataset(HuggingFace([0, 1], label), label=["label"]).classes is None
-    assert open_source(HuggingFace([0, 1], Feature(dtype="int64"))).classes is None
-
-
-# --- DataFrame -------------------------------------------------------------------------------------------------------
+    assert open_source(HuggingFace([0, 1], SimpleNamespace(dtype="int64"))).classes is None
 
 
 def test_a_data_frames_columns():

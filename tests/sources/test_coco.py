@@ -14,6 +14,7 @@ from PIL import Image
 
 from cuaug import DecodeError, DecodeOptions, Loader, LoaderError
 from cuaug.sources import Coco, Source
+from tests.support.sources.loading import load
 
 mask_tools = pytest.importorskip("pycocotools.mask")
 
@@ -49,6 +50,12 @@ def open_coco(folder: Path, content: Any = None, **options: Any) -> Coco:
     path = folder / "instances.json"
     path.write_text(json.dumps(annotation_file() if content is None else content))
     return Coco(folder / "images", path, **options)
+
+
+def write_images(folder: Path) -> None:
+    (folder / "images").mkdir()
+    for number in (5, 6, 7):
+        Image.new("RGB", (W, H)).save(folder / "images" / f"{number}.jpg")
 
 
 def test_labels(tmp_path):
@@ -110,9 +117,8 @@ def test_options(tmp_path):
     source = open_coco(tmp_path, contiguous=False)
     assert source.classes is None and source.label(2)["labels"].tolist() == [90, 3]
     source = open_coco(tmp_path, keep_crowds=False, keep_empty=False)
-    assert (
-        len(source) == 1 and source.label(0)["image_id"] == 7 and source.label(0)["annotation_id"].tolist() == [10, 12]
-    )
+    assert len(source) == 1 and source.label(0)["image_id"] == 7
+    assert source.label(0)["annotation_id"].tolist() == [10, 12]
     source = open_coco(tmp_path, keep_empty=False, masks=True)
     assert [source.label(i)["image_id"] for i in range(len(source))] == [5, 7]
     np.testing.assert_array_equal(source.label(1)["masks"][1], filled())
@@ -120,11 +126,10 @@ def test_options(tmp_path):
 
 @pytest.mark.parametrize("cache", [None, "decoded"])
 def test_annotations_that_ignore_exif_orientation(tmp_path, cache):
-    (tmp_path / "images").mkdir()
+    write_images(tmp_path)
     exif = Image.Exif()
     exif[0x0112] = 6
-    for number in (5, 6, 7):
-        Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg", exif=exif if number == 6 else b"")
+    Image.new("RGB", (W, H)).save(tmp_path / "images" / "6.jpg", exif=exif)
     source = open_coco(tmp_path)
     with Loader(source, batch_size=3, decode=DecodeOptions(apply_exif=False), cache=cache) as loader:
         for _ in range(2):
@@ -150,38 +155,6 @@ def test_pickles_and_fingerprint(tmp_path):
         assert open_coco(tmp_path, content, masks=True).fingerprint() != source.fingerprint()
 
 
-def bad_annotation(**changes: Any) -> dict[str, Any]:
-    return {"id": 8, "image_id": 5, "category_id": 3, "bbox": [0, 0, 1, 1]} | changes
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": []}, "has no images"),
-        (
-            {"annotations": [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [0, 0, 1, 1]}]},
-            "annotation 1 refers to a missing image or category",
-        ),
-        (
-            {"annotations": [{"id": 1, "image_id": 5, "category_id": 4, "bbox": [0, 0, 1, 1]}]},
-            "annotation 1 refers to a missing image or category",
-        ),
-        ({"images": [{"id": 1}, {"id": 1}]}, "two images have the id 1"),
-        (
-            {"annotations": [bad_annotation(bbox=[1, 2, 3, 4, 5])] * 4},
-            r"annotation 8 has no bbox of 4 numbers: .*4, 5\]",
-        ),
-        (
-            {"annotations": [bad_annotation(), bad_annotation(id=9, bbox=[])]},
-            r"annotation 9 has no bbox of 4 numbers: \[\]",
-        ),
-    ],
-)
-def test_invalid_annotations_are_refused(tmp_path, change, message):
-    with pytest.raises(LoaderError, match=message):
-        open_coco(tmp_path, annotation_file(**({"annotations": []} | change)))
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -193,19 +166,16 @@ def test_invalid_annotations_are_refused(tmp_path, change, message):
 )
 def test_invalid_numbers_cost_their_image(tmp_path, caplog, changes, reason):
     """One reversed box of a large file must not cost the run; the log names it when the file is read."""
-    (tmp_path / "images").mkdir()
-    for i in (5, 6, 7):
-        Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{i}.jpg")
+    write_images(tmp_path)
     content = annotation_file()
-    content["annotations"].append(bad_annotation(**changes))
+    content["annotations"].append({"id": 8, "image_id": 5, "category_id": 3, "bbox": [0, 0, 1, 1]} | changes)
     source = open_coco(tmp_path, content)
     (line,) = [record.getMessage() for record in caplog.records]
     assert "1 of 3 images have invalid annotations" in line and "'5.jpg': annotation 8 has the" in line
     with pytest.raises(DecodeError, match=reason):
         source.read(0)
     assert len(source.read(2)[1]["boxes"]) == 2
-    with Loader(source, batch_size=3, device="cpu", on_error="skip") as loader:
-        assert next(iter(loader)).indices.tolist() == [1, 2]
+    assert load(source, on_error="skip").indices.tolist() == [1, 2]
     with Loader(source, device="cpu") as loader, pytest.raises(DecodeError, match=rf"5\.jpg' \(sample 0\): {reason}"):
         next(iter(loader))
 
@@ -224,33 +194,12 @@ def test_other_files_are_refused(tmp_path):
             open_coco(tmp_path, content)
     with pytest.raises(LoaderError, match="it has no 'annotations'"):
         open_coco(tmp_path, {"images": []})
+    with pytest.raises(LoaderError, match="has no images"):
+        open_coco(tmp_path, annotation_file(images=[], annotations=[]))
     content = annotation_file()
     content["annotations"][2]["segmentation"]["size"] = [H, W + 1]
     with pytest.raises(DecodeError, match=r"the annotations claim 12 x 16 pixels, but a mask has \[12, 17\]"):
         open_coco(tmp_path, content, masks=True).label(2)
-
-
-@pytest.mark.parametrize(
-    ("part", "field", "value"),
-    [
-        ("images", "id", 10**30),
-        ("images", "height", 10**30),
-        ("images", "height", math.inf),
-        ("images", "height", -1),
-        ("images", "file_name", None),
-        ("images", "file_name", 5),
-        ("annotations", "id", 10**30),
-        ("annotations", "bbox", [1, 1, 10**400, 1]),
-        ("annotations", "area", 10**400),
-        ("annotations", "iscrowd", 10**30),
-        ("annotations", "keypoints", [1, 2, 10**400] * 3),
-    ],
-)
-def test_impossible_values_are_refused(tmp_path, part, field, value):
-    content = annotation_file()
-    content[part][2][field] = value
-    with pytest.raises(LoaderError, match=r"instances\.json' is no COCO instances file: "):
-        open_coco(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -289,26 +238,20 @@ def test_impossible_values_are_refused(tmp_path, part, field, value):
 )
 def test_an_invalid_segmentation_damages_one_sample(tmp_path, segmentation):
     """Coordinates of 1e9 once ended the process."""
-    (tmp_path / "images").mkdir()
-    for number in (5, 6, 7):
-        Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg")
+    write_images(tmp_path)
     content = annotation_file()
     content["annotations"][1]["segmentation"] = segmentation
     source = open_coco(tmp_path, content, masks=True)
     with pytest.raises(DecodeError, match=r"the segmentation of annotation 11 makes no mask: "):
         source.read(0)
-    with Loader(source, on_error="skip", batch_size=3) as loader:
-        assert next(iter(loader)).indices.tolist() == [1, 2]
+    assert load(source, on_error="skip").indices.tolist() == [1, 2]
 
 
 def test_unknown_image_sizes(tmp_path):
     content = annotation_file()
     content["images"][1] |= {"height": None, "width": 0}
-    (tmp_path / "images").mkdir()
-    for number in (5, 6, 7):
-        Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg")
-    with Loader(open_coco(tmp_path, content), batch_size=3) as loader:
-        assert len(next(iter(loader)).labels) == 3
+    write_images(tmp_path)
+    assert len(load(open_coco(tmp_path, content)).labels) == 3
     with pytest.raises(LoaderError, match=r"masks need the size of '6\.jpg', but its height or width is 0 or null"):
         open_coco(tmp_path, content, masks=True)
 
@@ -336,9 +279,8 @@ def test_a_json_file_alone_finds_its_images(tmp_path, annotations, image):
     ((images, labels),) = Loader(tmp_path / annotations)
     assert images.shape == (1, 3, H, W) and labels[0]["boxes"].tolist() == [[1, 2, 4, 6]]
     (tmp_path / image).unlink()
-    with pytest.raises(
-        LoaderError, match=r"names the image '.*1\.png', which is in none of .*: name the folder, .*Coco\("
-    ):
+    remedy = r"names the image '.*1\.png', which is in none of .*: name the folder, .*Coco\("
+    with pytest.raises(LoaderError, match=remedy):
         Loader(tmp_path / annotations)
     (tmp_path / annotations).write_text("{}")
     with pytest.raises(LoaderError, match=r"is no COCO instances file: it has no 'images'"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from PIL import Image
 from cuaug import Loader, LoaderError
 from cuaug.sources import Coco
 
+MISSING = object()
 LVIS_URL = "http://images.cocodataset.org/train2017/000000000009.jpg"
 
 
 def content(**changes: Any) -> dict[str, Any]:
-    """One image with one cup; `changes` replace fields, and None removes them: image__id="a", annotation__bbox=None."""
+    """One image with one cup; `changes` replace fields, or remove them: image__id="a", image__width=MISSING."""
     parts: dict[str, dict[str, Any]] = {
         "image": {"id": 1, "file_name": "a.png", "height": 30, "width": 40},
         "annotation": {"id": 7, "image_id": 1, "category_id": 3, "bbox": [5, 5, 10, 10], "area": 100},
@@ -25,7 +27,7 @@ def content(**changes: Any) -> dict[str, Any]:
     }
     for change, value in changes.items():
         part, _, field = change.partition("__")
-        if value is None:
+        if value is MISSING:
             del parts[part][field]
         else:
             parts[part][field] = value
@@ -43,7 +45,7 @@ def write_lvis(folder: Path) -> Path:
     (folder / "annotations").mkdir()
     path = folder / "annotations" / "lvis_v1_train.json"
     url = LVIS_URL.replace(".jpg", ".png")
-    path.write_text(json.dumps(content(image__file_name=None, image__coco_url=url, category__synset="cup.n.01")))
+    path.write_text(json.dumps(content(image__file_name=MISSING, image__coco_url=url, category__synset="cup.n.01")))
     return path
 
 
@@ -69,7 +71,7 @@ def test_file_name_goes_before_coco_url(tmp_path):
 
 
 def test_a_coco_url_cannot_lead_out(tmp_path):
-    data = content(image__file_name=None, image__coco_url="http://host/../secret.png")
+    data = content(image__file_name=MISSING, image__coco_url="http://host/../secret.png")
     with pytest.raises(LoaderError, match="leads out of"):
         open_coco(tmp_path, data)
 
@@ -101,26 +103,39 @@ def test_whole_floats_are_integers(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"image__id": None}, r"an image has no 'id'.*'a\.png'"),
-        ({"image__file_name": None}, r"the image 1 has no 'file_name', nor 'coco_url'"),
+        ({"image__id": MISSING}, r"an image has no 'id'.*'a\.png'"),
+        ({"image__file_name": MISSING}, r"the image 1 has no 'file_name', nor 'coco_url'"),
         ({"image__id": 1.5}, r"the images' id must be integers, or all text, not 1\.5"),
         ({"image__id": True}, r"the images' id must be .*, not True"),
         ({"image__id": 10**30}, r"the images' id must be .*, not 10+"),
         ({"image__id": [1]}, r"the images' id must be .*, not \[1\]"),
+        ({"image__height": 10**30}, ""),
+        ({"image__height": math.inf}, ""),
+        ({"image__height": -1}, ""),
+        ({"image__file_name": None}, ""),
+        ({"image__file_name": 5}, ""),
         ({"image__height": "tall"}, r"the images' height must be integers, not 'tall'"),
-        ({"annotation__id": None}, r"an annotation has no 'id'"),
+        ({"annotation__id": MISSING}, r"an annotation has no 'id'"),
         ({"annotation__id": "x7"}, r"the annotations' id must be integers, not 'x7': number the annotations"),
-        ({"annotation__image_id": None}, r"an annotation has no 'image_id'"),
+        ({"annotation__id": 10**30}, ""),
+        ({"annotation__image_id": 99}, "annotation 7 refers to a missing image or category"),
+        ({"annotation__image_id": MISSING}, r"an annotation has no 'image_id'"),
         ({"annotation__image_id": "1"}, r"annotation 7 refers to a missing image or category: image_id '1'"),
         ({"annotation__image_id": [1]}, r"annotation 7 refers to a missing image or category: image_id \[1\]"),
-        ({"annotation__category_id": None}, r"an annotation has no 'category_id'"),
+        ({"annotation__category_id": 4}, "annotation 7 refers to a missing image or category"),
+        ({"annotation__category_id": MISSING}, r"an annotation has no 'category_id'"),
         ({"annotation__category_id": "cup"}, r"annotation 7 refers to a missing .*category_id 'cup'"),
+        ({"annotation__bbox": [1, 2, 3, 4, 5]}, r"annotation 7 has no bbox of 4 numbers: .*4, 5\]"),
+        ({"annotation__bbox": [1, 1, 10**400, 1]}, ""),
         ({"annotation__bbox": [1, 2, "a", 4]}, r"the annotations' bbox must be numbers"),
+        ({"annotation__area": 10**400}, ""),
         ({"annotation__area": "big"}, r"the annotations' area must be numbers"),
+        ({"annotation__iscrowd": 10**30}, ""),
         ({"annotation__iscrowd": "no"}, r"the annotations' iscrowd must be numbers"),
+        ({"annotation__keypoints": [1, 2, 10**400] * 3}, ""),
         ({"annotation__keypoints": [1, 2]}, r"the annotations' keypoints must be .* 3 numbers each, not \[1, 2\]"),
-        ({"category__id": None}, r"a category has no 'id'"),
-        ({"category__name": None}, r"a category has no 'name'"),
+        ({"category__id": MISSING}, r"a category has no 'id'"),
+        ({"category__name": MISSING}, r"a category has no 'name'"),
         ({"category__id": 1.5}, r"the categories' id must be integers, or all text, not 1\.5"),
     ],
 )
@@ -136,19 +151,18 @@ def test_parts_are_lists_of_objects(tmp_path, part, value):
         open_coco(tmp_path, content() | {part: value})
 
 
-def test_ids_of_both_types_and_equal_ones(tmp_path):
-    data = content()
-    data["images"].append({"id": "b", "file_name": "b.png"})
-    with pytest.raises(LoaderError, match=r"the images' id must be integers, or all text, not 'b'"):
-        open_coco(tmp_path, data)
-    data = content()
-    data["categories"].append({"id": 3, "name": "mug"})
-    with pytest.raises(LoaderError, match=r"two categories have the id 3"):
-        open_coco(tmp_path, data)
-
-
-def test_objects_of_different_keypoints(tmp_path):
+@pytest.mark.parametrize(
+    ("part", "changes", "message"),
+    [
+        ("images", {"id": "b"}, r"the images' id must be integers, or all text, not 'b'"),
+        ("images", {}, "two images have the id 1"),
+        ("categories", {"name": "mug"}, "two categories have the id 3"),
+        ("annotations", {"id": 8, "bbox": []}, r"annotation 8 has no bbox of 4 numbers: \[\]"),
+        ("annotations", {"id": 8, "keypoints": [1, 2, 2] * 2}, "the annotations' keypoints must be equally many"),
+    ],
+)
+def test_errors_of_a_second_entry(tmp_path, part, changes, message):
     data = content(annotation__keypoints=[1, 2, 2])
-    data["annotations"].append(data["annotations"][0] | {"id": 8, "keypoints": [1, 2, 2, 3, 4, 2]})
-    with pytest.raises(LoaderError, match=r"the annotations' keypoints must be equally many"):
+    data[part].append(data[part][0] | changes)
+    with pytest.raises(LoaderError, match=message):
         open_coco(tmp_path, data)

@@ -59,18 +59,15 @@ def test_numbers_are_exact_or_refused(values):
 @given(st.data(), st.sampled_from(INTEGERS))
 def test_every_dtype_of_integers_in_a_table(data, kind):
     values = data.draw(st.lists(integers_of(kind), min_size=1, max_size=5))
-    for stored in (
-        np.array(values, dtype=kind),
-        pd.Series(values, dtype=kind.__name__.replace("i", "I").replace("uI", "UI")),
-    ):
+    nullable = pd.Series(values, dtype=kind.__name__.replace("i", "I").replace("uI", "UI"))
+    for stored in (np.array(values, dtype=kind), nullable):
         frame = pd.DataFrame({"path": ["a.png"] * len(values), "label": stored})
         sources = (lambda frame=frame: DataFrame(frame), lambda frame=frame: Files(frame["path"], frame["label"]))
         for make in sources:
             if max(values) > INT64.max:
                 row = next(i for i, value in enumerate(values) if value > INT64.max)
-                with pytest.raises(
-                    SourceError, match=rf"^(frame\['label'\], row|labels, entry) {row}: .*64 bits is beyond int64"
-                ):
+                where = rf"^(frame\['label'\], row|labels, entry) {row}: "
+                with pytest.raises(SourceError, match=rf"{where}.*64 bits is beyond int64"):
                     make()
             else:
                 labels = make().labels

@@ -23,6 +23,7 @@ from PIL import Image
 
 from cuaug import DecodeError, DecodeOptions, Loader, sources
 from tests.support.loader.further_pictures import numbers_of
+from tests.support.sources.loading import load
 from tests.support.sources.writers import KINDS, Kind, Sample, samples
 
 ROOT = Path(__file__).parents[2]
@@ -68,9 +69,6 @@ def expected(kind: Kind) -> dict:
     return {sample.number: kind.label(sample) for sample in samples()}
 
 
-# --- limits ----------------------------------------------------------------------------------------------------------
-
-
 class Large(Sample):
     """A sample whose image is followed by zeros."""
 
@@ -84,16 +82,12 @@ def test_max_bytes_costs_one_sample_of_every_format(kind, request, tmp_path):
     kind.write(tmp_path, [*content[:5], Large(*content[5]), *content[6:]])
     errors: list[DecodeError] = []
     decode, source = DecodeOptions(max_bytes=4000), kind.open(tmp_path)
-    with Loader(source, batch_size=12, decode=decode, on_error="skip", error_callback=errors.append) as loader:
-        (batch,) = loader
+    batch = load(source, decode=decode, on_error="skip", error_callback=errors.append)
     if request.node.callspec.params["kind"] in ("hdf5 pixels", "dataset arrays", "dataset pillow"):
         assert not errors  # they hold no encoded image
     else:
         assert re.fullmatch(r"the \w+ has 5,\d+ bytes, above the limit max_bytes=4,000", errors[0].cause)
         assert sorted(numbers_of(batch.images)) == [number for number in range(12) if number != 5]
-
-
-# --- threads and processes -------------------------------------------------------------------------------------------
 
 
 def test_every_sample_from_several_threads(kind, source):
@@ -164,9 +158,6 @@ def test_pickle_to_another_process(tmp_path):
     assert (done.returncode, done.stdout.strip()) == (0, str(len(opened)).encode()), done.stderr.decode()
 
 
-# --- names and fingerprints ------------------------------------------------------------------------------------------
-
-
 def test_paths_name_samples(kind, source):
     names = [source.path(i) for i in range(len(source))]
     assert len(set(names)) == len(names) and all(isinstance(name, str) for name in names)
@@ -216,9 +207,6 @@ def test_other_samples_have_another_fingerprint(kind, tmp_path, change):
         (tmp_path / folder).mkdir()
         kind.write(tmp_path / folder, content)
     assert kind.open(tmp_path / "a").fingerprint() != kind.open(tmp_path / "b").fingerprint()
-
-
-# --- in a Loader -----------------------------------------------------------------------------------------------------
 
 
 def test_in_a_loader(kind, source):

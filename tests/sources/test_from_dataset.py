@@ -16,10 +16,13 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, Te
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import FromDataset
-from tests.support.loader.further_pictures import numbers_of, photo, png
+from tests.support.codec.encoded_images import encode
+from tests.support.loader.further_pictures import photo, png
+from tests.support.sources.loading import load, load_numbers
 from tests.support.sources.writers import ImageDataset, samples, write_files
 
 PIXELS = photo(6, 9).copy()
+ENCODED = encode(Image.fromarray(PIXELS), "PNG")
 
 
 class Items(Dataset):
@@ -34,43 +37,29 @@ class Items(Dataset):
         return item() if callable(item) else item
 
 
-def encoded() -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(PIXELS).save(out, "PNG")
-    return out.getvalue()
-
-
 def read_first(item, **options):
     return FromDataset(Items(item), **options).read(0)
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
+IMAGES = {
+    "bytes": ENCODED,
+    "bytearray": bytearray(ENCODED),
+    "memoryview": memoryview(ENCODED),
+    "encoded array": np.frombuffer(ENCODED, np.uint8),
+    "encoded tensor": torch.frombuffer(bytearray(ENCODED), dtype=torch.uint8),
+    "array": PIXELS,
+    "reversed array": np.ascontiguousarray(PIXELS[::-1])[::-1],
+    "CHW view": torch.from_numpy(PIXELS).permute(2, 0, 1),
+    "CHW": torch.from_numpy(PIXELS.transpose(2, 0, 1).copy()),
+    "PIL": Image.fromarray(PIXELS),
+    "PIL file": Image.open(io.BytesIO(ENCODED)),
+    "RGBA": Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA"),
+}
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        encoded(),
-        bytearray(encoded()),
-        memoryview(encoded()),
-        np.frombuffer(encoded(), np.uint8),
-        torch.frombuffer(bytearray(encoded()), dtype=torch.uint8),
-        PIXELS,
-        np.ascontiguousarray(PIXELS[::-1])[::-1],
-        torch.from_numpy(PIXELS).permute(2, 0, 1),
-        torch.from_numpy(PIXELS.transpose(2, 0, 1).copy()),
-        Image.fromarray(PIXELS),
-        Image.open(io.BytesIO(encoded())),
-        Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA"),
-    ],
-    ids=[
-        *("bytes", "bytearray", "memoryview", "encoded array", "encoded tensor", "array", "reversed array"),
-        *("CHW view", "CHW", "PIL", "PIL file", "RGBA"),
-    ],
-)
+@pytest.mark.parametrize("image", IMAGES.values(), ids=IMAGES)
 def test_kinds_of_images(image):
-    with Loader(FromDataset(Items((image, 3)))) as loader:
-        ((images, labels),) = loader
+    images, labels = load(FromDataset(Items((image, 3))))
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
     assert labels.tolist() == [3]
 
@@ -78,24 +67,21 @@ def test_kinds_of_images(image):
 def test_pillow_images_with_more_bits():
     """As from files, they are refused; 32 bits have no fixed range."""
     for mode, reason in {"I;16": r'16-bit.*mode="unchanged"', "I": "32-bit", "F": "32-bit"}.items():
-        loader = Loader(Items((Image.new(mode, (9, 6)), 0)))
-        with loader, pytest.raises(DecodeError, match=rf"'Items\[0\]' \(sample 0\): .*{reason}"):
-            next(iter(loader))
+        with pytest.raises(DecodeError, match=rf"'Items\[0\]' \(sample 0\): .*{reason}"):
+            load(Items((Image.new(mode, (9, 6)), 0)))
 
 
-@pytest.mark.parametrize("as_type", [str, Path])
-def test_paths(tmp_path, as_type):
-    (tmp_path / "a.png").write_bytes(encoded())
-    with Loader(Items((as_type(tmp_path / "a.png"), 3))) as loader:
-        ((images, _),) = loader
+def test_paths(tmp_path):
+    (tmp_path / "a.png").write_bytes(ENCODED)
+    images = load(Items((tmp_path / "a.png", 3))).images
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
 
 
 def test_undecoded_hugging_face_images(tmp_path):
     """Image(decode=False) gives {"bytes", "path"}: one of them, or both with the original name."""
     path = str(tmp_path / "a.png")
-    assert read_first({"image": {"bytes": encoded(), "path": None}, "label": 4}) == (encoded(), 4)
-    assert read_first({"image": {"bytes": encoded(), "path": "a.png"}, "label": 4}) == (encoded(), 4)
+    assert read_first({"image": {"bytes": ENCODED, "path": None}, "label": 4}) == (ENCODED, 4)
+    assert read_first({"image": {"bytes": ENCODED, "path": "a.png"}, "label": 4}) == (ENCODED, 4)
     assert read_first({"image": {"bytes": None, "path": path}, "label": 4}) == (path, 4)
     with pytest.raises(LoaderError, match="has the image None"):
         read_first({"image": {"bytes": None, "path": None}, "label": 4})
@@ -134,15 +120,10 @@ def test_invalid_images_are_refused(image, description, hint):
     """The message describes the item, and the fix if it is known."""
     with pytest.raises(LoaderError, match=rf"item 0 of Items has the image {description}.*{hint}") as caught:
         read_first((image, 0))
-    message = str(caught.value)
-    assert [text in message for text in ("ToTensor", "permute", "transpose")] == [
-        text in hint for text in ("ToTensor", "permute", "transpose")
-    ]
-    with Loader(Items((image, 0)), on_error="skip") as loader, pytest.raises(LoaderError):
-        next(iter(loader))
-
-
-# --- labels ----------------------------------------------------------------------------------------------------------
+    for text in ("ToTensor", "permute", "transpose"):
+        assert (text in str(caught.value)) == (text in hint)
+    with pytest.raises(LoaderError):
+        load(Items((image, 0)), on_error="skip")
 
 
 def test_labels():
@@ -164,33 +145,23 @@ def test_dicts():
         read_first({"img": b"i", "fine": 4}, image="img")
 
 
-# --- Datasets --------------------------------------------------------------------------------------------------------
-
-
 def test_torch_subsets_concatenations_and_tensor_datasets(tmp_path):
     write_files(tmp_path, samples())
     photos = ImageDataset(tmp_path, "pillow")
     for dataset, expected in ((Subset(photos, [5, 2]), [5, 2]), (ConcatDataset([photos, photos]), list(range(12)) * 2)):
-        with Loader(dataset, batch_size=len(expected)) as loader:
-            ((images, labels),) = loader
-        assert numbers_of(images) == expected and labels.tolist() == [7 * i % 11 for i in expected]
+        assert load_numbers(dataset) == (expected, [7 * i % 11 for i in expected])
     stack = torch.stack([torch.from_numpy(sample.pixels).permute(2, 0, 1) for sample in samples()])
-    with Loader(TensorDataset(stack, torch.arange(12)), batch_size=12) as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == labels.tolist() == list(range(12))
+    assert load_numbers(TensorDataset(stack, torch.arange(12))) == (list(range(12)), list(range(12)))
 
 
 def test_invalid_datasets_are_refused():
-    class Stream(IterableDataset):
+    class Sized(IterableDataset):
         def __iter__(self):
-            return iter([(b"i", 0)])
+            return iter([])
 
-    class Sized(Stream):
         def __len__(self):
             return 1
 
-    with pytest.raises(LoaderError, match=r"dataset must have .*unlike Stream: for an iterable one use"):
-        FromDataset(Stream())
     with pytest.raises(LoaderError, match="Sized is only iterable"):
         FromDataset(Sized())
     with pytest.raises(LoaderError, match="dataset is empty: Items"):
@@ -206,13 +177,10 @@ def test_errors_of_the_dataset(tmp_path):
     with Loader(dataset, batch_size=3, on_error="skip") as loader:
         ((_, labels),) = loader
         assert labels.tolist() == [0] and loader.stats().failed == 2
-    with (
-        Loader(dataset, batch_size=3) as loader,
-        pytest.raises(DecodeError, match=r"'Items\[1\]' \(sample 1\).*truncated"),
-    ):
-        next(iter(loader))
-    with Loader(Items(lambda: {}["no key"]), on_error="skip") as loader, pytest.raises(KeyError, match="no key"):
-        next(iter(loader))
+    with pytest.raises(DecodeError, match=r"'Items\[1\]' \(sample 1\).*truncated"):
+        load(dataset)
+    with pytest.raises(KeyError, match="no key"):
+        load(Items(lambda: {}["no key"]), on_error="skip")
 
 
 class Careless(Dataset):
@@ -239,13 +207,9 @@ def test_lock():
     with ThreadPoolExecutor(8) as pool:
         unlocked, locked = FromDataset(Careless()), FromDataset(Careless(), lock=True)
         mixed = list(pool.map(unlocked.read, range(64)))
-        assert unlocked.dataset.max_inside > 1 and mixed != [(png(i), i) for i in range(64)], (
-            "without a lock, this Dataset fails"
-        )
-        assert (
-            list(pool.map(locked.read, range(64))) == [(png(i), i) for i in range(64)]
-            and locked.dataset.max_inside == 1
-        )
+        expected = [(png(i), i) for i in range(64)]
+        assert unlocked.dataset.max_inside > 1 and mixed != expected, "without a lock, this Dataset fails"
+        assert list(pool.map(locked.read, range(64))) == expected and locked.dataset.max_inside == 1
 
 
 def test_the_lock_is_released_after_an_error():
@@ -257,9 +221,6 @@ def test_the_lock_is_released_after_an_error():
     thread.start()
     thread.join(600)
     assert done == [(b"i", 1)]
-
-
-# --- fingerprints ----------------------------------------------------------------------------------------------------
 
 
 def test_the_fingerprint_comes_from_the_dataset(tmp_path):

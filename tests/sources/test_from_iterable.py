@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from cuaug import DecodedCache, DecodeError, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.errors import ArgumentError
-from cuaug.sources import FromIterable, open_source
+from cuaug.sources import FromIterable
 from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.sources.loading import load, load_numbers
 
 
 class Numbers(torch.utils.data.IterableDataset):
@@ -35,11 +36,7 @@ class Numbers(torch.utils.data.IterableDataset):
 
 def epoch_of(source: FromIterable, **options) -> list[list[int]]:
     with Loader(source, **{"batch_size": 4, "threads": 3, **options}) as loader:
-        batches = [batch.labels.tolist() for batch in loader]
-        return batches
-
-
-# --- order -----------------------------------------------------------------------------------------------------------
+        return [batch.labels.tolist() for batch in loader]
 
 
 def test_items_come_in_the_streams_order():
@@ -133,9 +130,6 @@ def test_items_wait_only_while_batches_are_under_way():
         assert dataset.taken <= 4 * 6
 
 
-# --- length and errors -----------------------------------------------------------------------------------------------
-
-
 def test_a_short_stream_is_an_error():
     with pytest.raises(LoaderError, match="Numbers ended after 10 items, before sample 1"):
         epoch_of(FromIterable(Numbers(10), 12))
@@ -211,18 +205,13 @@ def test_dicts_as_hugging_face_streams_them():
 
     source = FromIterable(Items(), 4)
     assert source.classes == ["a", "b"]
-    with Loader(source, batch_size=4) as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == [0, 1, 2, 3] and labels.tolist() == [0, 1, 0, 1]
+    assert load_numbers(source) == ([0, 1, 2, 3], [0, 1, 0, 1])
 
 
 def test_it_pickles_without_its_stream():
     source = FromIterable(Numbers(8), 8, shuffle_buffer=3)
     expected = epoch_of(source, seed=2)
     assert epoch_of(pickle.loads(pickle.dumps(source)), seed=2) == expected
-
-
-# --- refused ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,9 +239,8 @@ def test_samples_by_index_are_refused():
             loader.peek()
         with pytest.raises(LoaderError, match="peek and replay need samples by index"):
             loader.replay(0, 1)
-    subset = open_source(torch.utils.data.Subset(source, [0, 3]))
-    with Loader(subset, batch_size=2) as loader, pytest.raises(LoaderError, match="has no samples by index"):
-        next(iter(loader))
+    with pytest.raises(LoaderError, match="has no samples by index"):
+        load(torch.utils.data.Subset(source, [0, 3]))
 
 
 def test_other_datasets_are_refused():

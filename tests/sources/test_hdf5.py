@@ -12,7 +12,8 @@ import pytest
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Hdf5
 from tests.support.loader.further_pictures import png
-from tests.support.sources.writers import samples, write_hdf5
+from tests.support.sources.loading import load, read_all
+from tests.support.sources.writers import flip_bit, samples, write_hdf5
 
 
 @pytest.fixture
@@ -24,15 +25,12 @@ def pixels(n: int = 4, h: int = 6, w: int = 5, c: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (n, h, w, c), dtype=np.uint8)
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
-
-
 def test_encoded_images_as_opaque_bytes_in_a_group(path):
     with h5py.File(path, "w") as file:
         file["train/x"] = np.array([np.void(png(i)) for i in range(2)])
         file["train/y"] = [5, 6]
     source = Hdf5(path, "train/x", "/train/y")
-    assert [source.read(i) for i in range(2)] == [(png(0), 5), (png(1), 6)]
+    assert read_all(source) == [(png(0), 5), (png(1), 6)]
     assert source.path(0) == f"{path}/train/x[0]"
 
 
@@ -47,8 +45,7 @@ def test_decoded_images(path, shape):
         data, label = source.read(i)
         assert data.shape == shape[1:] and data.dtype == np.uint8 and label == i
         np.testing.assert_array_equal(data, array[i])
-    with Loader(source, batch_size=4) as loader:
-        ((images, _),) = loader
+    images = load(source).images
     expected = array.reshape(4, 3, 5, -1).transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(images.numpy(), np.broadcast_to(expected, (4, 3, 3, 5)))
 
@@ -61,9 +58,6 @@ def test_channels_first(path, channels):
     data, label = Hdf5(path, labels=None, channels_first=True).read(2)
     np.testing.assert_array_equal(data, array[2])
     assert data.flags.c_contiguous and label == 2
-
-
-# --- labels ----------------------------------------------------------------------------------------------------------
 
 
 def test_labels_of_any_shape(path):
@@ -84,8 +78,7 @@ def test_labels_of_any_shape(path):
     for i in range(4):
         for name, values in fields.items():
             np.testing.assert_array_equal(source.label(i)[name], values[i])
-    with Loader(source, batch_size=4) as loader:
-        ((_, labels),) = loader
+    labels = load(source).labels
     assert labels["name"] == ["ä", "b", "c", "d"] and labels["grid"].shape == (4, 2, 3)
     assert Hdf5(path, labels="row").read(1)[1].tolist() == [4, 5, 6, 7]
     assert Hdf5(path, labels=None).read(1)[1] == 1
@@ -114,11 +107,7 @@ def test_an_invalid_text_label_damages_one_sample(path, dtype):
         file.create_dataset("labels", data=[b"ant", b"\xffbee"], dtype=dtype)
     with pytest.raises(DecodeError, match=r"label 'labels' holds .*xffbee'"):
         Hdf5(path).read(1)
-    with Loader(path, batch_size=2, on_error="skip") as loader:
-        assert next(iter(loader)).labels == ["ant"]
-
-
-# --- refused files ---------------------------------------------------------------------------------------------------
+    assert load(path, on_error="skip").labels == ["ant"]
 
 
 @pytest.mark.parametrize(
@@ -162,15 +151,15 @@ def test_other_files_are_refused(path):
 
 
 def test_a_damaged_chunk_of_labels_damages_its_samples(path):
+    """They still have a fingerprint, so that a state can be saved."""
     with h5py.File(path, "w") as file:
         file["images"] = np.zeros((6, 4, 5, 3), dtype=np.uint8)
         labels = file.create_dataset("labels", data=np.arange(6), chunks=(2,), fletcher32=True)
         at = labels.id.get_chunk_info(1).byte_offset
-    damaged = bytearray(path.read_bytes())
-    damaged[at] ^= 1
-    path.write_bytes(damaged)
-    with Loader(Hdf5(path), batch_size=6, on_error="skip") as loader:
-        assert next(iter(loader)).labels.tolist() == [0, 1, 4, 5]
+    undamaged = Hdf5(path).fingerprint()
+    flip_bit(path, at)
+    assert load(Hdf5(path), on_error="skip").labels.tolist() == [0, 1, 4, 5]
+    assert Hdf5(path).fingerprint() == Hdf5(path).fingerprint() != undamaged
 
 
 def test_a_damaged_chunk_of_images_damages_its_samples(path):
@@ -180,14 +169,10 @@ def test_a_damaged_chunk_of_images_damages_its_samples(path):
         images = file.create_dataset("images", data=array, chunks=(1, 40, 50, 3), fletcher32=True)
         file["labels"] = np.arange(6)
         offset = images.id.get_chunk_info(2).byte_offset
-    data = bytearray(path.read_bytes())
-    data[offset + 100] ^= 1
-    path.write_bytes(data)
+    flip_bit(path, offset + 100)
     source = Hdf5(path)
     with pytest.raises(DecodeError, match="HDF5 cannot read it: OSError"):
         source.read(2)
-    with Loader(source, batch_size=6, on_error="skip") as loader:
-        ((_, labels),) = loader
-    assert labels.tolist() == [0, 1, 3, 4, 5]
+    assert load(source, on_error="skip").labels.tolist() == [0, 1, 3, 4, 5]
     with Loader(source, batch_size=6) as loader, pytest.raises(DecodeError, match=r"data.h5/images\[2\]' \(sample 2\)"):
         next(iter(loader))

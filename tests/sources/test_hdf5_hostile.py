@@ -11,9 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, LoaderError
 from cuaug.sources import Hdf5
-from tests.support.sources.writers import samples, write_hdf5
+from tests.sources.test_hdf5 import pixels
+from tests.support.sources.loading import load
+from tests.support.sources.writers import overwrite, samples, write_hdf5
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -25,24 +27,15 @@ def path(tmp_path) -> Path:
     return tmp_path / "data.h5"
 
 
-def pixels(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-
-
-def write(path: Path, images: np.ndarray | None = None, **options) -> None:
-    images = pixels() if images is None else images
+def write(path: Path) -> None:
     with h5py.File(path, "w") as file:
-        file.create_dataset("images", data=images, **options)
-        file["labels"] = np.arange(len(images))
+        file["images"], file["labels"] = pixels(), np.arange(4)
 
 
 def assert_refused(path: Path, message: str, **arguments) -> None:
     with pytest.raises(LoaderError, match=message) as caught:
         Hdf5(path, **{"labels": None, **arguments})
     assert "data.h5" in str(caught.value)
-
-
-# --- other files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["link", "group/link", "soft", "/softer", "inner"])
@@ -84,9 +77,6 @@ def test_views_are_refused(path):
         file.create_virtual_dataset("images", view)
     assert_refused(path, r"'images' in .* is a view \(virtual dataset\) of other datasets: .*ConcatDataset")
     assert len(Hdf5(path, "source", None)) == 4
-
-
-# --- sizes -----------------------------------------------------------------------------------------------------------
 
 
 def test_images_above_the_default_pixel_limit(path):
@@ -175,9 +165,6 @@ def test_unbounded_compression_is_refused(path):
     assert_refused(path, "is compressed by scale-offset, which is unsafe")
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
-
-
 def test_short_and_unwritten_chunks_damage_their_samples(path):
     """HDF5 would return uninitialized memory, or a black image."""
     with h5py.File(path, "w") as file:
@@ -191,8 +178,7 @@ def test_short_and_unwritten_chunks_damage_their_samples(path):
         source.read(1)
     with pytest.raises(DecodeError, match=r"HDF5 cannot read it: .*not allocated"):
         source.read(3)
-    with Loader(source, batch_size=4, on_error="skip") as loader:
-        ((images, labels),) = loader
+    images, labels = load(source, on_error="skip")
     assert labels.tolist() == [0, 2]
     np.testing.assert_array_equal(images[1].permute(1, 2, 0), pixels()[2])
 
@@ -212,27 +198,11 @@ def test_more_chunks_than_bytes_are_refused(path):
     assert_refused(path, "but was never written")
 
 
-def heap_of(path: Path) -> int:
-    """Offset of the first global heap in a file."""
-    return path.read_bytes().index(b"GCOL")
-
-
-def test_a_heap_on_which_hdf5_never_returns(path):
-    """An empty object in place of the free space."""
-    write_hdf5(path.parent, samples())
-    data = bytearray(path.read_bytes())
-    at = heap_of(path) + 16
-    data[at : at + 16] = bytes(16)
-    path.write_bytes(data)
-    source = Hdf5(path)
-    with pytest.raises(DecodeError, match="holds no value 1"):
-        source.read(0)
-
-
 @pytest.mark.parametrize(
     ("offset", "value", "message"),
     [
         (0, b"LOCG", "there is no heap at byte"),
+        (16, bytes(16), "holds no value 1"),  # an empty object in place of the free space: HDF5 would never return
         (16, b"\xff\x00", "holds no value 1|is damaged at its object 255"),
         (24, b"\xff\xff\xff\xff\xff\xff\xff\x7f", "is damaged at its object 1"),
         (24, b"\x05\x00", "is damaged at its object|holds no value 1 of"),
@@ -240,10 +210,7 @@ def test_a_heap_on_which_hdf5_never_returns(path):
 )
 def test_damaged_heaps(path, offset, value, message):
     write_hdf5(path.parent, samples())
-    data = bytearray(path.read_bytes())
-    at = heap_of(path) + offset
-    data[at : at + len(value)] = value
-    path.write_bytes(data)
+    overwrite(path, path.read_bytes().index(b"GCOL") + offset, value)
     with pytest.raises(DecodeError, match=message):
         Hdf5(path).read(0)
 
@@ -261,16 +228,16 @@ def test_damaged_references(path):
         (at, b"\xff\xff\xff\x3f", "holds no value 1 of 1,073,741,823 bytes"),
         (at + 4, b"\xff" * 8, "beyond the end of the file"),
     ]:
-        path.write_bytes(whole[:begin] + value + whole[begin + len(value) :])
+        path.write_bytes(whole)
+        overwrite(path, begin, value)
         with pytest.raises(DecodeError, match=message):
             Hdf5(path, labels=None).read(0)
 
 
 def test_large_values_behind_a_user_block(path):
     """Large values have larger heaps; addresses count from the end of the user block."""
-    data = [
-        np.random.default_rng(i).integers(0, 256, size, np.uint8) for i, size in enumerate([9000, 10, 4096, 70_000])
-    ]
+    sizes = [9000, 10, 4096, 70_000]
+    data = [np.random.default_rng(i).integers(0, 256, size, np.uint8) for i, size in enumerate(sizes)]
     with h5py.File(path, "w", userblock_size=512, libver="latest") as file:
         images = file.create_dataset("images", (4,), h5py.vlen_dtype(np.uint8), chunks=(3,))
         for i in (2, 0, 3, 1):
@@ -314,16 +281,3 @@ def test_errors_of_a_damaged_file_name_it(path):
         except DecodeError:
             pass
     assert {"RuntimeError", "KeyError"} <= causes
-
-
-def test_damaged_labels_still_have_a_fingerprint(path):
-    """A state can still be saved."""
-    with h5py.File(path, "w") as file:
-        file["images"] = np.zeros((6, 4, 5, 3), dtype=np.uint8)
-        labels = file.create_dataset("labels", data=np.arange(6), chunks=(2,), fletcher32=True)
-        at = labels.id.get_chunk_info(1).byte_offset
-    undamaged = Hdf5(path).fingerprint()
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-    assert Hdf5(path).fingerprint() == Hdf5(path).fingerprint() != undamaged

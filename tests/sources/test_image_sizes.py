@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from cuaug import DecodeOptions, Loader, LoaderError, sources
+from cuaug import DecodeOptions, LoaderError, sources
 from cuaug.codec import read_header
 from cuaug.errors import DecodeError
 from cuaug.sources import image_sizes
 from cuaug.sources.file_bytes import FileRanges
 from tests.support.loader.further_pictures import Arrays, Bytes, Memory, photo, write_photos
+from tests.support.sources.loading import load
 from tests.support.sources.writers import KINDS, samples
 
 
@@ -65,6 +66,15 @@ class InMemory(Memory):
 def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[int]:
+    """An entry for each time that images were read to measure them."""
+    seen: list[int] = []
+    measure = image_sizes._measure
+    monkeypatch.setattr(image_sizes, "_measure", lambda *arguments: seen.append(1) or measure(*arguments))
+    return seen
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -168,20 +178,17 @@ def test_sizes_of_files_are_those_of_decoded_images(tmp_path, cache):
     for apply_exif in (True, False):
         options = DecodeOptions(apply_exif=apply_exif)
         found = sources.sizes(paths, decode=options)
-        with Loader(paths, decode=options, device="cpu", stack=False, batch_size=len(paths)) as loader:
-            (batch,) = loader
-        assert found.tolist() == [list(image.shape[1:]) for image in batch.images]
+        images = load(paths, decode=options, stack=False).images
+        assert found.tolist() == [list(image.shape[1:]) for image in images]
 
 
-def test_the_second_run_reads_no_image(tmp_path, cache, monkeypatch):
+def test_the_second_run_reads_no_image(tmp_path, cache, calls):
     paths = write_photos(tmp_path, 20, form="JPEG")
     first = sources.sizes(paths)
     assert [*map(tuple, first.tolist())] == [Image.open(path).size[::-1] for path in paths]
     kept = [*tmp_path.glob(".sizes-*")]
     assert len(kept) == 1
-    calls: list[Any] = []
-    measure = image_sizes._measure
-    monkeypatch.setattr(image_sizes, "_measure", lambda *arguments: calls.append(1) or measure(*arguments))
+    calls.clear()
     assert (sources.sizes(paths) == first).all() and not calls
     assert (sources.sizes(paths, decode=DecodeOptions(apply_exif=False)) == first).all() and calls, "other options"
     calls.clear()
@@ -213,15 +220,13 @@ def test_sizes_are_kept_in_the_cache_of_the_user_if_the_folder_is_read_only(tmp_
     assert (sources.sizes(paths) == first).all() and not caplog.records
 
 
-def test_a_folder_that_others_can_write_decides_nothing(tmp_path, cache, monkeypatch):
+def test_a_folder_that_others_can_write_decides_nothing(tmp_path, cache, calls):
     """Sizes that another user may have written are ignored."""
     paths = write_photos(tmp_path, 3, form="JPEG")
     first = sources.sizes(paths)
     (kept,) = tmp_path.glob(".sizes-*")
     kept.chmod(0o666)
-    calls: list[int] = []
-    measure = image_sizes._measure
-    monkeypatch.setattr(image_sizes, "_measure", lambda *arguments: calls.append(1) or measure(*arguments))
+    calls.clear()
     assert (sources.sizes(paths) == first).all() and calls
 
 
@@ -260,12 +265,11 @@ def test_limits_are_those_of_the_loader(tmp_path, cache):
         for value, is_refused in ((limit, False), (limit - 1, True)):
             options: Any = {"decode": DecodeOptions(**{name: value})}
             assert (sources.sizes(paths, **options) == 0).all() == is_refused
-            with Loader(paths, **options, device="cpu", on_error="skip", batch_size=1) as loader:
-                if is_refused:
-                    with pytest.raises(LoaderError, match="replacements in a row"):
-                        next(iter(loader))
-                else:
-                    assert next(iter(loader)).images.shape[-2:] == (height, width)
+            if is_refused:
+                with pytest.raises(LoaderError, match="replacements in a row"):
+                    load(paths, **options, on_error="skip")
+            else:
+                assert load(paths, **options).images.shape[-2:] == (height, width)
 
 
 def test_decoded_pixels_and_modes():

@@ -73,9 +73,8 @@ def test_opening_reads_no_images(tmp_path):
         return total() - start
 
     image = bytes(200_000)
-    write_tar(
-        tmp_path / "a.tar", {f"{i}.{f}": image if f == "jpg" else b"1" for i in range(100) for f in ("jpg", "cls")}
-    )
+    members = {f"{i}.{field}": data for i in range(100) for field, data in (("jpg", image), ("cls", b"1"))}
+    write_tar(tmp_path / "a.tar", members)
     record = frame(example({"image/encoded": image, "image/class/label": 1}))
     (tmp_path / "a.tfrecord").write_bytes(record * 100)
     for make, name, probed in ((TarShards, "a.tar", 0), (TFRecord, "a.tfrecord", 8 * len(record))):

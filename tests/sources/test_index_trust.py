@@ -68,9 +68,6 @@ def reversed_labels(path: Path) -> bytes:
     return pack(index, **arrays)
 
 
-# --- planted ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_planted_index_of_this_user_is_believed(shard):
     """The tests below plant the same index as another user."""
     Path(f"{shard}{SUFFIX}").write_bytes(reversed_labels(shard))
@@ -91,14 +88,12 @@ def test_a_planted_index_beside_the_shard_is_ignored(shard, flaw, cache, caplog)
         os.chmod(planted, 0o664 if flaw == "group" else 0o646)
     assert samples(shard) == EXPECTED
     (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert str(planted) in warning and warning.endswith(
-        "this index and others like it there are ignored and made again"
-    )
+    assert str(planted) in warning
+    assert warning.endswith("this index and others like it there are ignored and made again")
     if flaw in ("other owner", "link"):  # replacing them could go on forever
         assert planted.read_bytes() == before and len(os.listdir(cache)) == 1
     else:
-        assert not planted.is_symlink() and planted.stat().st_mode & 0o777 == 0o644
-        assert flaw != "link" or (shard.parent / "elsewhere").read_bytes() == before
+        assert planted.stat().st_mode & 0o777 == 0o644
     made = caplog.text.count("made the index of")
     assert samples(shard) == EXPECTED and caplog.text.count("made the index of") == made, "the new index is used"
 
@@ -122,30 +117,18 @@ def test_a_planted_index_in_the_cache_directory_is_ignored(shard, cache, caplog)
     assert caplog.text.count("this index and others like it there are ignored") == 1
 
 
-@pytest.mark.parametrize("flaw", ["0777", "other owner"])
-def test_an_untrusted_cache_directory(shard, cache, flaw, caplog):
+def test_an_untrusted_cache_directory(shard, cache, caplog):
     paths = [shard.with_name(letter * 248 + ".tar") for letter in "nm"]
     for path in paths:
         path.write_bytes(shard.read_bytes())
         assert samples(path) == EXPECTED
     assert len(os.listdir(cache)) == 2
-    if flaw == "0777":
-        os.chmod(cache.parent, 0o777)
-    else:
-        chown_to_nobody(cache)
+    os.chmod(cache.parent, 0o777)
     caplog.clear()
     for _ in range(2):
         assert [samples(path) for path in paths] == [EXPECTED, EXPECTED]
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
-    assert ("run `chmod go-w" if flaw == "0777" else "belongs to user") in caplog.text
-
-
-def test_a_sticky_cache_directory(shard, cache):
-    """For example CUAUG_CACHE_DIR=/tmp, with a private directory in it."""
-    cache.parent.mkdir()
-    os.chmod(cache.parent, 0o1777)
-    shard = shard.rename(shard.with_name("n" * 248 + ".tar"))
-    assert samples(shard) == EXPECTED and len(os.listdir(cache)) == 1 and cache.stat().st_mode & 0o777 == 0o700
+    assert "run `chmod go-w" in caplog.text
 
 
 def test_a_huge_index_is_not_read(shard):
@@ -154,8 +137,6 @@ def test_a_huge_index_is_not_read(shard):
     os.truncate(planted, 1 << 42)
     assert samples(shard) == EXPECTED and planted.stat().st_size < 10_000
 
-
-# --- damaged ---------------------------------------------------------------------------------------------------------
 
 BIG = 2**63 - 1
 EDITS = {
@@ -198,9 +179,6 @@ def test_an_index_with_other_json_is_made_again(shard, head, caplog):
 @given(seed=st.integers(0, 2**64))
 def test_random_damage_to_an_index(seed, tmp_path_factory):
     fuzz_index.run_one(random.Random(seed), tmp_path_factory.getbasetemp())
-
-
-# --- indexes of changed shards --------------------------------------------------------------------------------------
 
 
 def big_shard(path: Path, order: list[int]) -> None:

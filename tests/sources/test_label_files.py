@@ -14,8 +14,9 @@ import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
 
-from cuaug import DecodeError, Loader, LoaderError, TransformError, sources
+from cuaug import DecodeError, LoaderError, TransformError, sources
 from cuaug import transforms as T
+from tests.support.sources.loading import load
 from tests.support.sources.writers import example, write_tar, write_tfrecord
 
 H, W, COUNT = 12, 16, 3
@@ -35,10 +36,8 @@ def write(folder: Path) -> None:
 
 
 def masks_of(source: Any, chain: Any = ()) -> torch.Tensor:
-    with Loader(source, chain, batch_size=COUNT, device="cpu") as loader:
-        labels = next(iter(loader)).labels
-        (mask,) = labels.values()
-        return mask
+    (mask,) = load(source, transforms=chain).labels.values()
+    return mask
 
 
 WANT = np.arange(COUNT, dtype=np.uint8)[:, None, None] + np.zeros((1, H, W), np.uint8)
@@ -70,9 +69,8 @@ def test_a_mask_column_that_leads_out_of_the_folder_is_refused(tmp_path, mask):
 def test_other_columns_of_a_table_open_no_file(tmp_path):
     write(tmp_path)
     source = sources.Csv(csv_of(tmp_path, str(tmp_path / "masks" / "{}.png"), "seg"), label=["seg"])
-    with pytest.raises(
-        DecodeError, match=r"masks/0\.png' \(sample 0\): its mask: paths in labels of this source are not"
-    ):
+    message = r"masks/0\.png' \(sample 0\): its mask: paths in labels of this source are not"
+    with pytest.raises(DecodeError, match=message):
         masks_of(source, T.Compose([], masks=("seg",)))
 
 

@@ -68,9 +68,6 @@ def test_errors_show_the_beginning_of_a_label():
     assert len(str(caught.value)) < 300
 
 
-# --- arrays ----------------------------------------------------------------------------------------------------------
-
-
 @given(
     st_np.arrays(
         st.sampled_from(["u1", "<i8", ">i4", "<f4", "?", "S3", "<c8"]), st_np.array_shapes(min_dims=0, min_side=0)
@@ -97,35 +94,22 @@ def test_a_header_that_claims_too_many_elements_is_refused(shape):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        to_npy(np.array([1, None], dtype=object)),
-        npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", bytes(80)),
-        npy("{'descr': 'V0', 'fortran_order': False, 'shape': (5,)}"),
-        npy("{'descr': '<f8', 'shape': (1,)}", bytes(8)),
-        npy("(((("),
-        npy("{" + "'a':" * 5000),
-        b"PK\x03\x04" + bytes(100),
-        b"\x80\x04K\x01.",
-        b"\x93NUMPY\x03\x00\x02\x00\x00\x00{}",
-        b"\x93NUMPY\x09\x00",
-        b"",
-    ],
-    ids=[
-        "objects",
-        "negative",
-        "no size",
-        "no order",
-        "parens",
-        "long",
-        "zip",
-        "pickle",
-        "version 3",
-        "version 9",
-        "empty",
-    ],
-)
+INVALID = {
+    "objects": to_npy(np.array([1, None], dtype=object)),
+    "negative": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", bytes(80)),
+    "no size": npy("{'descr': 'V0', 'fortran_order': False, 'shape': (5,)}"),
+    "no order": npy("{'descr': '<f8', 'shape': (1,)}", bytes(8)),
+    "parens": npy("(((("),
+    "long": npy("{" + "'a':" * 5000),
+    "zip": b"PK\x03\x04" + bytes(100),
+    "pickle": b"\x80\x04K\x01.",
+    "version 3": b"\x93NUMPY\x03\x00\x02\x00\x00\x00{}",
+    "version 9": b"\x93NUMPY\x09\x00",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("data", INVALID.values(), ids=INVALID)
 def test_invalid_arrays_are_refused(data):
     with pytest.raises(ValueError):
         decode_npy(data)

@@ -13,19 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Subset
 
-from cuaug import Loader, LoaderError
+from cuaug import LoaderError
 from cuaug.sources import Csv, Files, ListFile, open_source
 from cuaug.sources.labels import LabelColumns
-from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import load_numbers, read_all
 
 
 def write(folder: Path, text: str | bytes, name: str = "list.txt") -> Path:
     (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
     return folder / name
-
-
-def read(source: Files) -> list:
-    return [source.read(i) for i in range(len(source))]
 
 
 # --- lists in memory -------------------------------------------------------------------------------------------------
@@ -56,7 +53,7 @@ class Array(Series):
 def test_labels_are_taken_by_position(kind):
     paths, rows = ["a.jpg", "b.jpg", "c.jpg"], [2, 0, 1]
     source = Files(kind(rows, paths), kind(rows, [7, 8, 9]))
-    assert read(source) == [("a.jpg", 7), ("b.jpg", 8), ("c.jpg", 9)] and source.label(0) == 7
+    assert read_all(source) == [("a.jpg", 7), ("b.jpg", 8), ("c.jpg", 9)] and source.label(0) == 7
     assert source.fingerprint() == Files(paths, [7, 8, 9]).fingerprint()
 
 
@@ -119,7 +116,7 @@ def test_labels_without_order_are_refused(labels):
 
 def test_a_mapping_of_paths_to_labels():
     source = open_source({"b.jpg": 3, Path("a.jpg"): 5})
-    assert read(source) == [("b.jpg", 3), ("a.jpg", 5)]
+    assert read_all(source) == [("b.jpg", 3), ("a.jpg", 5)]
 
 
 # --- list files ------------------------------------------------------------------------------------------------------
@@ -130,7 +127,7 @@ def test_a_list_in_the_format_of_dali_and_caffe(tmp_path):
     source = ListFile(write(tmp_path, text), allow_outside=True)
     names = [str(tmp_path / "a.jpg"), str(tmp_path / "folder with spaces/b c.jpg"), "/abs/d.jpg"]
     names += [str(tmp_path / "e.jpg"), str(tmp_path / "last.jpg")]
-    assert read(source) == list(zip(names, [3, 0, -1, 12, 7], strict=True))
+    assert read_all(source) == list(zip(names, [3, 0, -1, 12, 7], strict=True))
     assert source.labels.dtype == np.int64 and source.classes is None and source.path(1) == names[1]
 
 
@@ -152,16 +149,14 @@ def test_all_labels_have_one_dtype(tmp_path, text, labels, expected, dtype):
 
 def test_a_list_without_labels(tmp_path):
     source = ListFile(write(tmp_path, "a b 7\nc.jpg\n"), labels=0)
-    assert read(source) == [(str(tmp_path / "a b 7"), 0), (str(tmp_path / "c.jpg"), 1)]
+    assert read_all(source) == [(str(tmp_path / "a b 7"), 0), (str(tmp_path / "c.jpg"), 1)]
 
 
 def test_names_that_are_not_utf8_and_a_byte_order_mark(tmp_path):
     name = b"\xe4\xff.png"
     path = Path(os.fsdecode(bytes(tmp_path) + b"/" + name))
     path.write_bytes(png(4))
-    with Loader(ListFile(write(tmp_path, b"\xef\xbb\xbf" + name + b" 5\n"))) as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == [4] and labels.tolist() == [5]
+    assert load_numbers(ListFile(write(tmp_path, b"\xef\xbb\xbf" + name + b" 5\n"))) == ([4], [5])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +214,7 @@ def test_any_list_is_read_back(tmp_path_factory, entries, separator):
     path = tmp_path_factory.mktemp("list") / "list.txt"
     path.write_text("".join(f"{name}{separator}{label}\n" for name, label in entries), encoding="utf-8")
     source = ListFile(path, root="/r", allow_outside=True)
-    assert read(source) == [(name if name.startswith("/") else f"/r/{name}", label) for name, label in entries]
+    assert read_all(source) == [(name if name.startswith("/") else f"/r/{name}", label) for name, label in entries]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -232,12 +227,12 @@ def table(folder: Path, text: str = TABLE, name: str = "table.csv") -> Path:
 
 
 def labels_of(source: Csv) -> list:
-    return [label for _, label in read(source)]
+    return [label for _, label in read_all(source)]
 
 
 def test_columns_by_name_and_by_number(tmp_path):
     path = table(tmp_path)
-    assert [p for p, _ in read(Csv(path))] == [str(tmp_path / name) for name in ("b.jpg", "a.jpg", "c.jpg")]
+    assert [p for p, _ in read_all(Csv(path))] == [str(tmp_path / name) for name in ("b.jpg", "a.jpg", "c.jpg")]
     assert labels_of(Csv(path, "path", "age")) == labels_of(Csv(path, 0, 2)) == [3, 4, 12]
     assert Csv(path, label="age").labels.dtype == np.int64
     assert labels_of(Csv(path, label="weight")) == [7.5, 30, 8] and Csv(path, label=3).labels.dtype == np.float64
@@ -266,9 +261,9 @@ def test_a_table_without_a_header(tmp_path):
 
 def test_delimiters_quotes_blank_lines_and_spaces(tmp_path):
     source = Csv(table(tmp_path, 'path\tlabel\n"a, b.jpg"\t1\n\nc.jpg\t2\n', "t.tsv"))
-    assert read(source) == [(str(tmp_path / "a, b.jpg"), 1), (str(tmp_path / "c.jpg"), 2)]
+    assert read_all(source) == [(str(tmp_path / "a, b.jpg"), 1), (str(tmp_path / "c.jpg"), 2)]
     source = Csv(table(tmp_path, '"a, b.jpg"; 1\n'), delimiter=";", header=False)
-    assert read(source) == [(str(tmp_path / "a, b.jpg"), 1)]
+    assert read_all(source) == [(str(tmp_path / "a, b.jpg"), 1)]
 
 
 def test_types(tmp_path):
@@ -317,21 +312,18 @@ def test_malformed_tables_are_refused(tmp_path, text, arguments, message):
 
 
 def test_a_named_column_may_look_like_a_file(tmp_path):
-    assert read(Csv(table(tmp_path, "a.jpg,label\nx,1\n"), "a.jpg")) == [(str(tmp_path / "x"), 1)]
+    assert read_all(Csv(table(tmp_path, "a.jpg,label\nx,1\n"), "a.jpg")) == [(str(tmp_path / "x"), 1)]
 
 
 def test_paths_in_another_column_are_noticed(tmp_path):
     """Kaggle's tables begin with a number."""
     path = table(tmp_path, "id,breed,file name\n7,pug,a.jpg\n8,akita,none.jpg\n")
-    assert read(Csv(path))[0] == (str(tmp_path / "7"), "pug"), "neither column names a file: no way to tell"
+    assert read_all(Csv(path))[0] == (str(tmp_path / "7"), "pug"), "neither column names a file: no way to tell"
     (tmp_path / "a.jpg").write_bytes(png(1))
-    with pytest.raises(
-        LoaderError,
-        match=r"line 2: column 'id' names no file, '7', but column 'file name' does, 'a.jpg': name the columns, "
-        r"Csv\(..., image='file name', label=...\)",
-    ):
+    fault = "line 2: column 'id' names no file, '7', but column 'file name' does, 'a.jpg': name the columns, "
+    with pytest.raises(LoaderError, match=fault + r"Csv\(..., image='file name', label=...\)"):
         Csv(path)
-    assert read(Csv(path, "file name", "breed"))[0] == (str(tmp_path / "a.jpg"), "pug")
+    assert read_all(Csv(path, "file name", "breed"))[0] == (str(tmp_path / "a.jpg"), "pug")
     without = table(tmp_path, "7,a.jpg\n")
     with pytest.raises(LoaderError, match=r"column 0 names no file, '7', but column 1 does, .*image=1,"):
         Csv(without, header=False)
@@ -340,7 +332,7 @@ def test_paths_in_another_column_are_noticed(tmp_path):
         Csv(without, header=False)
     masks = table(tmp_path, "image,mask\nlost.jpg,a.jpg\n")
     want = [(str(tmp_path / "lost.jpg"), {"mask": str(tmp_path / "a.jpg")})]
-    assert read(Csv(masks, label=["mask"])) == want, "on_error handles a missing image"
+    assert read_all(Csv(masks, label=["mask"])) == want, "on_error handles a missing image"
 
 
 _cells = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1).map(lambda s: "x" + s)
@@ -355,9 +347,9 @@ def test_any_table_is_read_back(tmp_path_factory, rows, delimiter):
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=delimiter).writerows([("p", "s", "n"), *rows])
     source = Csv(path, "p", ["s", "n"], root="/r", delimiter=delimiter)
-    assert read(source) == [(f"/r/{name}", {"s": text, "n": n}) for name, text, n in rows]
+    assert read_all(source) == [(f"/r/{name}", {"s": text, "n": n}) for name, text, n in rows]
     one = Csv(path, "p", "s", root="/r", delimiter=delimiter, class_column="s")
-    assert [one.classes[label] for _, label in read(one)] == [text for _, text, _ in rows]
+    assert [one.classes[label] for _, label in read_all(one)] == [text for _, text, _ in rows]
 
 
 def test_a_named_image_column_is_not_questioned(tmp_path):

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, LoaderError
 from cuaug.sources import Lmdb
-from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.loader.further_pictures import png
 from tests.support.loader.programs import run
-from tests.support.sources.writers import split_value, value_page_at, write_environment
+from tests.support.sources.loading import load, load_numbers, read_all
+from tests.support.sources.writers import overwrite, split_value, value_page_at, write_environment
 
 lmdb = pytest.importorskip("lmdb")
 
@@ -27,16 +28,9 @@ def environment(folder: Path, items=ITEMS, name: str = "db") -> Path:
     return folder / name
 
 
-def read(source: Lmdb) -> list:
-    return [source.read(i) for i in range(len(source))]
-
-
-# --- keys and labels -------------------------------------------------------------------------------------------------
-
-
 def test_all_keys_in_order(tmp_path):
     source = Lmdb(environment(tmp_path))
-    assert source.keys == sorted(ITEMS) and read(source) == [(b"1", 0), (b"2", 1), (b"3", 2)]
+    assert source.keys == sorted(ITEMS) and read_all(source) == [(b"1", 0), (b"2", 1), (b"3", 2)]
     names = [source.path(i).removeprefix(str(tmp_path)) for i in range(3)]
     assert names == ["/db[a]", "/db[b/x]", "/db[ff00]"]
 
@@ -50,7 +44,7 @@ def test_given_keys_and_labels(tmp_path, labels):
     path = environment(tmp_path)
     for keys in (["b/x", b"a"], iter([b"b/x", "a"])):
         source = Lmdb(path, keys=keys, labels=labels)
-        assert read(source) == [(b"2", 10), (b"1", 20)] and source.label(1) == 20
+        assert read_all(source) == [(b"2", 10), (b"1", 20)] and source.label(1) == 20
 
 
 def test_decode(tmp_path):
@@ -68,17 +62,15 @@ def test_decode(tmp_path):
     source = Lmdb(path, decode=checked_split)
     with pytest.raises(DecodeError, match="decode refuses the value: 0 bytes of b'y'"):
         source.read(1)
-    with Loader(source, batch_size=3, on_error="skip") as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == [3, 4] and labels.tolist() == [7, 8]
+    assert load_numbers(source, on_error="skip") == ([3, 4], [7, 8])
 
 
 def test_a_missing_key_damages_its_sample(tmp_path):
     source = Lmdb(environment(tmp_path), keys=["a", "c"])
     with pytest.raises(DecodeError, match="there is no such key"):
         source.read(1)
-    with Loader(source, batch_size=2) as loader, pytest.raises(DecodeError):
-        next(iter(loader))
+    with pytest.raises(DecodeError):
+        load(source)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +89,10 @@ def test_invalid_arguments_are_refused(tmp_path, arguments, message):
         Lmdb(environment(tmp_path), **arguments)
 
 
-# --- environments ----------------------------------------------------------------------------------------------------
-
-
 def test_a_single_file(tmp_path):
     with lmdb.open(str(tmp_path / "x.mdb"), subdir=False) as db, db.begin(write=True) as transaction:
         transaction.put(b"k", b"v")
-    assert read(Lmdb(tmp_path / "x.mdb")) == [(b"v", 0)]
+    assert read_all(Lmdb(tmp_path / "x.mdb")) == [(b"v", 0)]
 
 
 def test_sources_of_one_environment_share_it(tmp_path):
@@ -112,9 +101,9 @@ def test_sources_of_one_environment_share_it(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(path)
     train, test = Lmdb(path, keys=["a"]), Lmdb(link, keys=["b/x"])
-    assert (read(train), read(test)) == ([(b"1", 0)], [(b"2", 0)])
+    assert (read_all(train), read_all(test)) == ([(b"1", 0)], [(b"2", 0)])
     del train
-    assert read(test) == [(b"2", 0)]
+    assert read_all(test) == [(b"2", 0)]
     del test
     gc.collect()
     with lmdb.open(str(path)) as db, db.begin(write=True) as transaction:
@@ -127,7 +116,7 @@ def test_an_environment_that_is_replaced(tmp_path):
     old = Lmdb(path)
     shutil.rmtree(path)
     environment(tmp_path, {b"a": b"other"})
-    assert read(Lmdb(path)) == [(b"other", 0)] and read(old)[0] == (b"1", 0)
+    assert read_all(Lmdb(path)) == [(b"other", 0)] and read_all(old)[0] == (b"1", 0)
 
 
 def test_an_environment_open_for_writing_is_refused(tmp_path):
@@ -164,9 +153,6 @@ os._exit(0)
     assert run(program) == "done\n"
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
-
-
 def test_missing_and_empty_environments(tmp_path):
     with pytest.raises(LoaderError, match=r"is no LMDB environment: No such file"):
         Lmdb(tmp_path / "none")
@@ -193,27 +179,21 @@ def test_a_truncated_environment_is_refused(tmp_path):
     assert len(Lmdb(path)) == 10
 
 
-def overwrite(path: Path, offset: int, value: bytes) -> None:
-    with open(path / "data.mdb", "r+b") as file:
-        file.seek(offset)
-        file.write(value)
-
-
 @pytest.mark.parametrize("count", [2, 4, 2**60])
 def test_a_wrong_number_of_keys_is_refused(tmp_path, count):
     path = environment(tmp_path)
     for meta in (0, 4096):  # entry count of the main database, in both headers
-        overwrite(path, meta + 120, struct.pack("<Q", count))
+        overwrite(path / "data.mdb", meta + 120, struct.pack("<Q", count))
     with pytest.raises(LoaderError, match=rf"/db' is damaged: its header claims {count} keys"):
         Lmdb(path)
-    assert read(Lmdb(path, keys=["a"])) == [(b"1", 0)]
+    assert read_all(Lmdb(path, keys=["a"])) == [(b"1", 0)]
 
 
 def test_sizes_of_values(tmp_path):
     path = environment(tmp_path, {b"%d" % i: bytes(1000 * i) for i in range(6)})
     source = Lmdb(path, keys=["0", "3", "5", "none"])
     assert [source.encoded_size(i) for i in range(4)] == [0, 3000, 5000, 0]
-    overwrite(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    overwrite(path / "data.mdb", value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
     for method in (source.encoded_size, source.read):
         with pytest.raises(DecodeError, match=r"LMDB cannot read it: .*MDB_"):
             method(2)
@@ -227,5 +207,5 @@ def test_damaged_values_still_have_a_fingerprint(tmp_path):
         return Lmdb(path, keys=map(str, range(6)), decode=split_value).fingerprint()
 
     undamaged = fingerprint()
-    overwrite(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    overwrite(path / "data.mdb", value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
     assert fingerprint() == fingerprint() != undamaged

@@ -15,6 +15,7 @@ from cuaug import Loader, LoaderError, sources
 from cuaug.sources import open_source
 from tests.support.loader.further_pictures import numbers_of, png
 from tests.support.sources import writers
+from tests.support.sources.loading import load
 from tests.support.sources.writers import KINDS, samples
 
 
@@ -27,8 +28,7 @@ def folder(tmp_path) -> Path:
     writers.write_lmdb(tmp_path, samples())
     writers.write_hdf5(tmp_path, samples())
     writers.write_environment(tmp_path / "caffe", {b"1": png(1)})
-    (tmp_path / "classes" / "ant").mkdir(parents=True)
-    (tmp_path / "classes" / "ant" / "1.png").write_bytes(png(1))
+    writers.write_pngs(tmp_path, "classes/ant/1.png")
     for copy, name in (("LIST.LST", "list.txt"), ("t.tsv", "table.csv"), ("x.hdf5", "data.h5")):
         text = (tmp_path / name).read_bytes()
         (tmp_path / copy).write_bytes(text.replace(b",", b"\t") if copy == "t.tsv" else text)
@@ -58,9 +58,7 @@ def test_the_name_selects_the_source(folder, name, kind, count):
     for given in (folder / name, str(folder / name)):
         source = open_source(given)
         assert type(source) is kind and len(source) == count
-    with Loader(folder / name, batch_size=count) as loader:
-        ((images, _),) = loader
-    assert len(numbers_of(images)) == count
+    assert len(numbers_of(load(folder / name).images)) == count
 
 
 @pytest.mark.parametrize(("ending", "kind"), [("tar", sources.TarShards), ("tfrecord", sources.TFRecord)])
@@ -77,8 +75,7 @@ def test_lists_of_shards_and_folders_of_them(folder, ending, kind):
 
 
 def test_a_directory_named_like_a_file(tmp_path):
-    (tmp_path / "my.tar" / "ant").mkdir(parents=True)
-    (tmp_path / "my.tar" / "ant" / "1.png").write_bytes(png(1))
+    writers.write_pngs(tmp_path, "my.tar/ant/1.png")
     assert type(open_source(tmp_path / "my.tar")) is sources.Files
 
 
@@ -144,9 +141,8 @@ def test_iterables_are_refused_without_iterating(given, message):
 def test_a_dict_of_datasets_is_refused():
     """Hugging Face's load_dataset returns one without a split, and tutorials use {"train": ..., "val": ...}."""
     datasets = {"train": TensorDataset(torch.zeros(2)), "val": TensorDataset(torch.zeros(1))}
-    with pytest.raises(
-        LoaderError, match=r"files holds 2 datasets, 'train', 'val': give one of them, files\['train'\]"
-    ):
+    message = r"files holds 2 datasets, 'train', 'val': give one of them, files\['train'\]"
+    with pytest.raises(LoaderError, match=message):
         Loader(datasets)
     for label in (np.zeros(3), torch.zeros(3), "text", [1], {"mask": np.zeros((2, 2))}, b"bytes", 1):
         assert open_source({"a.png": label}).paths == ["a.png"]
@@ -176,11 +172,8 @@ def test_a_set_is_refused_since_its_order_differs_between_processes(given):
     ("name", "message"),
     [
         ("none", "none' is not a directory: give one with a folder per class"),
-        ("none.txt", r"cannot read '.*none.txt': No such file"),
         ("none-{0..3}.tar", r"there is no file '.*none-0.tar' \(from '.*none-\{0..3\}.tar'\)"),
         ("0000.png", r"0000.png' is not a directory and has no known extension \(.txt, .lst, .csv"),
-        ("none.lmdb", "no LMDB environment"),
-        ("none.h5", "cannot open"),
     ],
 )
 def test_missing_and_unknown_files(folder, name, message):
@@ -217,11 +210,5 @@ def test_every_source_class_is_tested_by_test_every_source(tmp_path):
     classes = {thing for name in sources.__all__ if inspect.isclass(thing := getattr(sources, name))}
     # Their samples have other shapes: tests/sources/test_coco.py, test_pairs.py, tests/video/test_videos.py.
     # FromIterable has no samples by index: test_from_iterable.py.
-    classes.remove(sources.RemoteOptions)  # no source
-    assert classes - opened == {
-        sources.Source,
-        sources.Coco,
-        sources.FromIterable,
-        sources.Pairs,
-        sources.Videos,
-    }
+    elsewhere = {sources.Coco, sources.FromIterable, sources.Pairs, sources.Videos}
+    assert classes - opened == {sources.Source, sources.RemoteOptions} | elsewhere

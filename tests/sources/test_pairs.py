@@ -15,6 +15,7 @@ from PIL import Image
 from cuaug import Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.sources import Pairs, Source
+from tests.support.sources.loading import read_all
 
 H, W = 12, 16
 NAMES = ["a/1", "a/2.left", "b/1", "c"]
@@ -58,14 +59,11 @@ def test_in_a_loader(tmp_path, cache):
 
 def test_suffixes(tmp_path):
     write(tmp_path / "masks", [f"{name}_color" for name in NAMES])
-    source = pairs(
-        tmp_path, [f"{n}_leftImg" for n in NAMES], [f"{n}_ids" for n in NAMES],
-        image_suffix="_leftImg", mask_suffix="_ids",
-    )  # fmt: skip
-    assert len(source) == 4 and source.read(3) == (
-        str(tmp_path / "images" / "c_leftImg.png"),
-        {"mask": str(tmp_path / "masks" / "c_ids.png")},
-    )
+    images, masks = [f"{name}_leftImg" for name in NAMES], [f"{name}_ids" for name in NAMES]
+    source = pairs(tmp_path, images, masks, image_suffix="_leftImg", mask_suffix="_ids")
+    path, label = source.read(3)
+    assert len(source) == 4 and path == str(tmp_path / "images" / "c_leftImg.png")
+    assert label == {"mask": str(tmp_path / "masks" / "c_ids.png")}
     with pytest.raises(LoaderError, match=r"masks: '.*masks' holds no .* file whose name ends with '_none'"):
         Pairs(tmp_path / "images", tmp_path / "masks", mask_suffix="_none")
 
@@ -110,10 +108,9 @@ def test_either_all_files_have_a_partner_or_an_error_names_one(tmp_path_factory,
     dropped = data.draw(st.sets(st.sampled_from(sorted(names))))
     if dropped in (set(), names):
         source = pairs(folder, list(names), list(names))
-        assert [Path(source.path(i)).name for i in range(len(source))] == [
-            Path(source.label(i)["mask"]).name for i in range(len(source))
-        ]
         assert len(source) == len(names)
+        for path, label in read_all(source):
+            assert Path(path).name == Path(label["mask"]).name
     else:
         with pytest.raises(LoaderError, match=f"{len(dropped)} of the images have no partner"):
             pairs(folder, list(names), list(names - dropped))

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import DecodeError, Loader, LoaderError, ShardSampler
+from cuaug import DecodeError, LoaderError, ShardSampler
 from cuaug.errors import ArgumentError, SourceError
 from cuaug.sources import Parquet, open_source
 from cuaug.sources.shards.parquet_pages import read_columns
 from tests.support.codec.memory import forget_peak, peak_bytes
-from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.loader.further_pictures import png
 from tests.support.loader.programs import run
-from tests.support.sources.writers import samples, write_parquet
+from tests.support.sources.loading import load, load_numbers
+from tests.support.sources.writers import flip_bit, samples, write_parquet
 
 
 def write(path: Path, group: int = 4, **columns) -> Path:
@@ -110,9 +111,8 @@ def test_a_loader_opens_paths_and_lists_of_files(tmp_path):
     write_parquet(tmp_path, samples())
     for files in (tmp_path / "train-0.parquet", str(tmp_path / "*.parquet"), sorted(tmp_path.glob("*.parquet"))):
         assert isinstance(open_source(files), Parquet)
-    with Loader(str(tmp_path / "train-{0..1}.parquet"), batch_size=12) as loader:
-        ((pixels, labels),) = loader
-    assert numbers_of(pixels) == list(range(12)) and labels.tolist() == [sample.label for sample in samples()]
+    labels = [sample.label for sample in samples()]
+    assert load_numbers(str(tmp_path / "train-{0..1}.parquet")) == (list(range(12)), labels)
 
 
 # --- row groups ------------------------------------------------------------------------------------------------------
@@ -142,34 +142,28 @@ def test_random_rows_beyond_the_cache_are_warned_of_once(path, caplog):
     assert decoded_rows(source) > 4000
 
 
-def test_threads_share_one_decoding(path):
-    write(path, group=50, image=images(50), label=range(50))
-    source, barrier = Parquet(path), threading.Barrier(8)
+def read_at_once(source: Parquet) -> list[Future[int]]:
+    """Eight threads read the first eight labels."""
+    barrier = threading.Barrier(8)
 
     def read(i: int) -> int:
         barrier.wait()
         return source.read(i)[1]
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(read, range(8))) == list(range(8))
+        return [pool.submit(read, i) for i in range(8)]
+
+
+def test_threads_share_one_decoding(path):
+    source = Parquet(write(path, group=50, image=images(50), label=range(50)))
+    assert [read.result() for read in read_at_once(source)] == list(range(8))
     assert decoded_rows(source) == 50
 
 
 def test_a_failed_decoding_is_each_threads_own_error(path):
-    write(path, group=50, image=images(50), label=range(50))
-    source, barrier = Parquet(path), threading.Barrier(8)
+    source = Parquet(write(path, group=50, image=images(50), label=range(50)))
     os.remove(path)
-
-    def read(i: int) -> BaseException | None:
-        barrier.wait()
-        try:
-            source.read(i)
-        except OSError as error:
-            return error
-        return None
-
-    with ThreadPoolExecutor(8) as pool:
-        errors = list(pool.map(read, range(8)))
+    errors = [read.exception() for read in read_at_once(source)]
     assert all(isinstance(error, FileNotFoundError) for error in errors) and len(set(map(id, errors))) == 8
 
 
@@ -180,16 +174,14 @@ def test_null_values_damage_one_sample(path):
     struct = [{"bytes": png(0), "path": None}, {"bytes": None, "path": "/etc/passwd"}, None, {"bytes": png(3)}]
     write(path, image=struct, label=[0, 1, 2, None])
     source = Parquet(path)
-    with pytest.raises(
-        DecodeError, match=r"the image is null: .* only its path, '/etc/passwd'\. Paths in .* are not opened: give"
-    ):
+    message = r"the image is null: .* only its path, '/etc/passwd'\. Paths in .* are not opened: give"
+    with pytest.raises(DecodeError, match=message):
         source.read(1)
     with pytest.raises(DecodeError, match=r"the image is null$"):
         source.read(2)
     with pytest.raises(DecodeError, match="label 'label' is null"):
         source.read(3)
-    with Loader(source, batch_size=4, on_error="skip") as loader:
-        assert next(iter(loader)).labels.tolist() == [0]
+    assert load(source, on_error="skip").labels.tolist() == [0]
 
 
 FAR = {
@@ -211,12 +203,11 @@ def test_a_value_without_a_counterpart_damages_one_sample(path, kind):
     source = Parquet(write(path, image=images(3), label=FAR[kind]))
     errors: list[DecodeError] = []
     collate = {} if kind == "uint64" else {"collate_fn": list}
-    with Loader(source, batch_size=3, on_error="skip", error_callback=errors.append, **collate) as loader:
-        assert next(iter(loader)).indices.tolist() == [0, 2]
+    batch = load(source, on_error="skip", error_callback=errors.append, **collate)
+    assert batch.indices.tolist() == [0, 2]
     assert [error.index for error in errors] == [1] and source.fingerprint()
     if kind == "uint64":
-        with Loader(source, batch_size=3, collate_fn=list) as loader:
-            assert next(iter(loader)).labels == [0, 2**64 - 1, 2]
+        assert load(source, collate_fn=list).labels == [0, 2**64 - 1, 2]
 
 
 def test_a_type_without_values_is_refused(path):
@@ -245,16 +236,13 @@ def test_a_damaged_page_damages_its_row_group(path):
     table = pa.table({"image": images(8), "label": range(8)})
     pq.write_table(table, path, row_group_size=4, write_page_checksum=True, use_dictionary=False, compression="none")
     at = pq.read_metadata(path).row_group(1).column(0).data_page_offset
-    data = bytearray(path.read_bytes())
-    data[at + 200] ^= 1
-    path.write_bytes(data)
+    flip_bit(path, at + 200)
     source = Parquet(path)
     with pytest.raises(DecodeError, match=r"row group 1 of '.*data.parquet' is damaged"):
         source.read(5)
-    with Loader(source, batch_size=8, on_error="skip") as loader:
-        assert next(iter(loader)).labels.tolist() == [0, 1, 2, 3]
-    with Loader(source, batch_size=8) as loader, pytest.raises(DecodeError, match=r"data.parquet row 4' \(sample 4\)"):
-        next(iter(loader))
+    assert load(source, on_error="skip").labels.tolist() == [0, 1, 2, 3]
+    with pytest.raises(DecodeError, match=r"data.parquet row 4' \(sample 4\)"):
+        load(source)
 
 
 def test_a_changed_file_is_an_error(path):
@@ -291,12 +279,10 @@ BOMBS = {
     "texts": {"label": same(BOMB.decode(), 40, pa.string())},
     "lists of text": {"label": pa.ListArray.from_arrays([0] * 40 + [40], same(BOMB.decode(), 40, pa.string()))},
     "maps": {"label": pa.MapArray.from_arrays([0] * 40 + [40], pa.array(range(40)), same(BOMB, 40, pa.binary()))},
-    "nulls in lists": {
-        "label": pa.array([[None] * 100] * 40, pa.list_(pa.list_(pa.float32(), 10_000))),
-    },
+    "nulls in lists": {"label": pa.array([[None] * 100] * 40, pa.list_(pa.list_(pa.float32(), 10_000)))},
     "numbers": {"label": pa.ListArray.from_arrays([0] * 40 + [4 << 20], pa.array(np.zeros(4 << 20, np.int64)))},
     "lists of bytes of one size": {
-        "label": pa.ListArray.from_arrays([0] * 40 + [40], same(BOMB, 40, pa.binary(len(BOMB))))
+        "label": pa.ListArray.from_arrays([0] * 40 + [40], same(BOMB, 40, pa.binary(1 << 20)))
     },
 }
 
@@ -357,9 +343,8 @@ def test_claimed_rows_without_images(path):
     with pytest.raises(LoaderError, match=r"claims 1,048,577 rows in .* bytes, less than one byte for each image"):
         Parquet(path)
     write(path, group=100, image=images(100), label=pa.nulls(100, pa.list_(pa.float64(), 1 << 20)))
-    with pytest.raises(
-        LoaderError, match=r"row group 0 has 100 rows of 838,\d+,\d+ bytes, above cache_bytes=500,000,000"
-    ):
+    message = r"row group 0 has 100 rows of 838,\d+,\d+ bytes, above cache_bytes=500,000,000"
+    with pytest.raises(LoaderError, match=message):
         Parquet(path, cache_bytes=500_000_000)
 
 
@@ -380,10 +365,7 @@ def test_a_footer_that_claims_gigabytes(path):
     [
         ({"image": "photo"}, r"has no column 'photo'; it has 'image', 'label', 'text': give Parquet\("),
         ({"label": ["label", "y"]}, r"has no column 'y'"),
-        (
-            {"image": "text"},
-            r"column 'text' has the type string: images are encoded bytes.* Paths .* are not opened",
-        ),
+        ({"image": "text"}, "column 'text' has the type string: images are encoded bytes.* Paths .* are not opened"),
         ({"cache_bytes": 100}, r"row group 0 has 4 rows of .* bytes, above cache_bytes=100: write smaller row groups"),
         ({"label": 3}, "label must be a field name"),
     ],
@@ -430,6 +412,3 @@ def test_other_files_are_refused(tmp_path, path):
         Parquet(tmp_path)
     with pytest.raises(ArgumentError, match="empty list"):
         Parquet([])
-
-
-# --- remote ----------------------------------------------------------------------------------------------------------

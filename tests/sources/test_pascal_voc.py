@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug import ArgumentError, DecodeError, Loader, LoaderError
+from cuaug import ArgumentError, DecodeError, LoaderError
 from cuaug import transforms as T
 from cuaug.sources import PascalVoc
+from tests.support.sources.loading import load
 
 W, H = 40, 20
 PERSON = """<object><name>person</name><pose>Left</pose><truncated>1</truncated><difficult>1</difficult>
@@ -48,11 +48,8 @@ def test_labels(tmp_path):
     source = PascalVoc(folder)
     assert len(source) == 2 and source.classes == ["cat", "person"] and source.path(0).endswith("JPEGImages/b.jpg")
     label = source.label(1)
-    assert {name: values.dtype for name, values in label.items()} == {
-        "boxes": np.float32,
-        "labels": np.int64,
-        "difficult": np.int64,
-    }
+    dtypes = {"boxes": np.float32, "labels": np.int64, "difficult": np.int64}
+    assert {name: values.dtype for name, values in label.items()} == dtypes
     np.testing.assert_array_equal(label["boxes"], [[10, 0, 30, 20], [0, 1, 40, 20]])
     assert label["labels"].tolist() == [1, 0] and label["difficult"].tolist() == [1, 0]
     assert source.picture_size(1) == (H, W) and source.picture_size(0) == (0, 0)
@@ -66,12 +63,8 @@ def test_labels(tmp_path):
 @given(st.lists(st.tuples(*[st.integers(1, W), st.integers(1, H)] * 2), max_size=4), st.booleans())
 def test_a_box_covers_its_first_and_last_pixel(tmp_path_factory, ends, one_based):
     """Pixels xmin ... xmax, counted from 1, against a painted mask."""
-    corners = [
-        (*map(min, zip(box[:2], box[2:], strict=True)), *map(max, zip(box[:2], box[2:], strict=True))) for box in ends
-    ]
-    folder = write(
-        tmp_path_factory.mktemp("voc"), {"a": "".join(itertools.starmap(thing, [("x", *c) for c in corners]))}
-    )
+    corners = [(min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)) for x0, y0, x1, y1 in ends]
+    folder = write(tmp_path_factory.mktemp("voc"), {"a": "".join(thing("x", *corner) for corner in corners)})
     boxes = PascalVoc(folder, None, one_based=one_based).label(0)["boxes"]
     if not one_based:
         np.testing.assert_array_equal(boxes, np.reshape(corners, (-1, 4)))
@@ -86,21 +79,16 @@ def test_a_box_covers_its_first_and_last_pixel(tmp_path_factory, ends, one_based
 def test_boxes_move_in_a_loader_and_difficult_follows(tmp_path):
     source = PascalVoc(write(tmp_path, {"a": PERSON + CAT}), None)
     chain = [T.RandomHorizontalFlip(1), T.CenterCrop((20, 4)), T.SanitizeBoundingBoxes(min_size=5)]
-    with Loader(source, chain, batch_size=1, device="cpu") as loader:
-        (labels,) = next(iter(loader)).labels
+    (labels,) = load(source, transforms=chain).labels
     assert not len(labels["boxes"]) and not len(labels["difficult"]) and not len(labels["labels"])
-    with Loader(source, [T.RandomHorizontalFlip(1)], batch_size=1, device="cpu") as loader:
-        (labels,) = next(iter(loader)).labels
+    (labels,) = load(source, transforms=[T.RandomHorizontalFlip(1)]).labels
     np.testing.assert_array_equal(labels["boxes"], [[10, 0, 30, 20], [0, 1, 40, 20]])
 
 
 def test_an_image_of_another_size_is_damaged(tmp_path):
     folder = write(tmp_path, {"a": f"<size><width>{H}</width><height>{W}</height></size>{CAT}"})
-    with (
-        Loader(PascalVoc(folder, None), batch_size=1) as loader,
-        pytest.raises(DecodeError, match="annotations are of"),
-    ):
-        next(iter(loader))
+    with pytest.raises(DecodeError, match="annotations are of"):
+        load(PascalVoc(folder, None))
 
 
 def test_two_folders_of_any_name(tmp_path):
@@ -111,8 +99,6 @@ def test_two_folders_of_any_name(tmp_path):
     assert len(PascalVoc(folder, None, images="pictures", annotations="pictures")) == 1
     assert len(PascalVoc("/", None, images=folder / "pictures", annotations=folder / "pictures")) == 1
 
-
-# --- malformed files -------------------------------------------------------------------------------------------------
 
 LAUGHS = """<!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
 <annotation><object><name>&b;</name></object></annotation>"""
@@ -154,8 +140,7 @@ def test_a_malformed_file_costs_its_image_and_is_named(tmp_path, content, messag
     source = PascalVoc(folder, None, classes=["cat", "person"])
     with pytest.raises(DecodeError, match=rf"a\.xml'.*({message})"):
         source.read(0)
-    with Loader(source, batch_size=2, device="cpu", on_error="skip") as loader:
-        assert [path for batch in loader for path in batch.paths] == [source.path(1)]
+    assert load(source, on_error="skip").paths == [source.path(1)]
     if "zebra" not in message:
         assert PascalVoc(folder, None).classes == ["cat"]
 
@@ -203,19 +188,16 @@ def test_images_without_an_xml_file_have_no_objects_and_are_counted(tmp_path, ca
 
 def test_the_split_of_one_class_is_refused_with_a_remedy(tmp_path):
     folder = write(tmp_path, {"a": CAT, "b 1": CAT}, cat_train="a -1\nb 1  1\n", train="a\nb 1\n")
-    with pytest.raises(
-        LoaderError, match="the first 'a -1': 'cat_train' says which images show one class; give a split"
-    ):
+    message = "the first 'a -1': 'cat_train' says which images show one class; give a split"
+    with pytest.raises(LoaderError, match=message):
         PascalVoc(folder, "cat_train")
     assert len(PascalVoc(folder)) == 2
 
 
 @pytest.mark.parametrize("size", [(f"{W}.0", f"{H}.0"), (f" {W} ", f"{H}\n"), ("", ""), (" ", "0")])
 def test_numbers_may_have_a_point_and_spaces(tmp_path, size):
-    inner = f"<size><width>{size[0]}</width><height>{size[1]}</height></size>" + thing(
-        "cat", "11.0", " 3", "3e1", "12 "
-    )
-    source = PascalVoc(write(tmp_path, {"a": inner}), None)
+    inner = f"<size><width>{size[0]}</width><height>{size[1]}</height></size>"
+    source = PascalVoc(write(tmp_path, {"a": inner + thing("cat", "11.0", " 3", "3e1", "12 ")}), None)
     assert source.label(0)["boxes"].tolist() == [[10, 2, 30, 12]]
     assert source.picture_size(0) == ((H, W) if size[0].strip() else (0, 0))
 

@@ -11,15 +11,17 @@ import json
 import os
 import re
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from cuaug import DecodeError, Loader, LoaderError, ShardSampler
+from cuaug import DecodeError, LoaderError, ShardSampler
 from cuaug.sources import Files, LitData, Mds, open_source
-from tests.support.sources.writers import samples, write_litdata, write_mds
+from tests.support.sources.loading import load
+from tests.support.sources.writers import flip_bit, samples, write_litdata, write_mds, write_pngs
 
 WRITTEN = Path(__file__).parent / "written"
 CLASSES = {"mds": Mds, "litdata": LitData}
@@ -47,9 +49,6 @@ def change_index(folder: Path, change) -> None:
     (folder / "index.json").write_text(json.dumps(index))
 
 
-# --- files of the libraries ------------------------------------------------------------------------------------------
-
-
 def test_files_that_the_library_wrote(name):
     fields = ["label", "name", "score"]
     source = CLASSES[name](WRITTEN / name, label=fields)
@@ -60,8 +59,7 @@ def test_files_that_the_library_wrote(name):
         pixels = np.asarray(Image.open(io.BytesIO(data)))
         assert pixels.shape == (4, 5, 3) and np.abs(pixels.astype(int) - 10 * i).max() <= 1
     sampler = ShardSampler(source.shard_sizes, 2)
-    with Loader(CLASSES[name](WRITTEN / name), batch_size=4, sampler=sampler) as loader:
-        ((images, labels),) = loader
+    images, labels = load(CLASSES[name](WRITTEN / name), batch_size=4, sampler=sampler)
     assert images.float().mean((1, 2, 3)).round().div(10).add(1).long().tolist() == labels.tolist()
 
 
@@ -73,9 +71,6 @@ def test_other_encodings_of_mds():
     assert Mds(WRITTEN / "mds", label=None).read(2)[1] == 2
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_damaged_record_damages_one_sample(name, folder):
     path = first_file(folder)
     data = bytearray(path.read_bytes())
@@ -84,8 +79,20 @@ def test_a_damaged_record_damages_one_sample(name, folder):
     path.write_bytes(data)
     with pytest.raises(DecodeError, match=r"record 1 lies at bytes \d+ to \d+ of \d+"):
         CLASSES[name](folder).read(1)
-    with Loader(CLASSES[name](folder), batch_size=12, on_error="skip") as loader:
-        assert len(next(iter(loader)).labels) == 10
+    assert len(load(CLASSES[name](folder), on_error="skip").labels) == 10
+
+
+@pytest.mark.parametrize("overlap", [1, 4, 8])
+def test_a_record_that_overlaps_the_table_of_offsets_is_damaged(name, folder, overlap):
+    data = bytearray(first_file(folder).read_bytes())
+    (count,) = struct.unpack_from("<I", data)
+    begin = 4 + 4 * (count + 1) - overlap
+    struct.pack_into("<I", data, 4, begin)
+    first_file(folder).write_bytes(data)
+    source = CLASSES[name](folder)
+    with pytest.raises(DecodeError, match=f"record 0 lies at bytes {begin} to "):
+        source.read(0)
+    assert source.read(1) == (samples()[1].data, samples()[1].label)
 
 
 def test_samples_that_litdata_stored_as_an_arrow_table(tmp_path):
@@ -100,9 +107,7 @@ def test_samples_that_litdata_stored_as_an_arrow_table(tmp_path):
 
 def test_a_wrong_size_of_a_field_damages_one_sample(name, folder):
     path, at = first_file(folder), int.from_bytes(first_file(folder).read_bytes()[4:8], "little")
-    data = bytearray(path.read_bytes())
-    data[at] -= 1
-    path.write_bytes(data)
+    flip_bit(path, at)
     with pytest.raises(DecodeError, match=r"the record has \d+ bytes, its fields \d+"):
         CLASSES[name](folder).read(0)
     CLASSES[name](folder).read(1)
@@ -138,9 +143,6 @@ def test_a_record_above_the_limit_is_not_read(name, folder, monkeypatch):
     assert source.encoded_size(0) > 16 and not sizes
 
 
-# --- refused ---------------------------------------------------------------------------------------------------------
-
-
 def test_missing_fields_are_refused(name, folder):
     with pytest.raises(LoaderError, match="has no field 'photo'; it has 'image', 'label'"):
         CLASSES[name](folder, "photo")
@@ -149,8 +151,6 @@ def test_missing_fields_are_refused(name, folder):
 
 
 NESTED = '[1, {"type": "list", "context": "[]", "children_spec": [' * 900
-
-
 LEAF = '{"type": null}'
 KEYS = json.dumps(["a" * 2000, "label"])
 LONG = json.dumps([1, {"type": "dict", "context": KEYS, "children_spec": [json.loads(LEAF)] * 2}])
@@ -256,8 +256,7 @@ def test_a_folder_is_opened_by_its_index(name, folder):
 
 
 def test_an_index_of_another_program_says_nothing(tmp_path):
-    (tmp_path / "cat").mkdir()
-    (tmp_path / "cat" / "0.png").write_bytes(samples()[0].data)
+    write_pngs(tmp_path, "cat/0.png")
     (tmp_path / "index.json").write_text('{"photos": 1}')
     assert type(open_source(tmp_path)) is Files
 

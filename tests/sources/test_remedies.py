@@ -56,9 +56,8 @@ def test_other_files_without_images_are_no_videos(here):
 def test_paths_relative_to_the_working_folder_name_root(here, name):
     header = "path,label\n" if name == "table.csv" else ""
     Path("tables", name).write_text(header + "".join(f"photos/{n}.jpg{', '[not header]}1\n" for n in "ab"))
-    with pytest.raises(
-        LoaderError, match=re.escape(f"'tables/{name}': 'tables/' has no 'photos/a.jpg'") + r".*root='\.'"
-    ):
+    message = re.escape(f"'tables/{name}': 'tables/' has no 'photos/a.jpg'") + r".*root='\.'"
+    with pytest.raises(LoaderError, match=message):
         Loader(f"tables/{name}")
     source = sources.Csv if header else sources.ListFile
     assert len(Loader(source(f"tables/{name}", root="."))) == 2
@@ -66,9 +65,7 @@ def test_paths_relative_to_the_working_folder_name_root(here, name):
     assert len(Loader(f"tables/{name}")) == 2
 
 
-@pytest.mark.parametrize(
-    "labels", [["1", "", "2"], ["cat", "cat", " "], ["", "", ""]], ids=["numbers", "classes", "all"]
-)
+@pytest.mark.parametrize("labels", [["cat", "cat", " "], ["", "", ""]], ids=["classes", "all"])
 def test_a_blank_label_is_refused(here, labels):
     blank = next(i for i, label in enumerate(labels) if not label.strip())
     rows = "".join(f"photos/a.jpg,{label}\n" for label in labels)
@@ -76,11 +73,10 @@ def test_a_blank_label_is_refused(here, labels):
     where = re.escape(f"'tables/t.csv' line {blank + 2}, column 'label'")
     with pytest.raises(LoaderError, match=f"^{where}: the label is blank: fill it in"):
         sources.Csv("tables/t.csv", root=".")
-    if "1" not in labels:
-        with pytest.raises(LoaderError, match=f"labels: entry {blank}: the label is blank"):
-            sources.Files(["a.jpg"] * 3, labels)
-        with pytest.raises(LoaderError, match=f"entry {blank}: the label is blank"):
-            sources.DataFrame(pandas.DataFrame({"path": ["a.jpg"] * 3, "label": labels}))
+    with pytest.raises(LoaderError, match=f"labels: entry {blank}: the label is blank"):
+        sources.Files(["a.jpg"] * 3, labels)
+    with pytest.raises(LoaderError, match=f"entry {blank}: the label is blank"):
+        sources.DataFrame(pandas.DataFrame({"path": ["a.jpg"] * 3, "label": labels}))
 
 
 @pytest.mark.parametrize(

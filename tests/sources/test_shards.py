@@ -10,21 +10,10 @@ import pytest
 
 from cuaug import Loader, LoaderError, ShardSampler
 from cuaug.sources import TarShards, TFRecord
+from tests.sources.test_tar_shards import archive
 from tests.support.loader.further_pictures import numbers_of, png
 from tests.support.loader.programs import run
-from tests.support.sources.writers import write_tar
-
-
-def archive(folder: Path, members, name: str = "a.tar") -> Path:
-    write_tar(folder / name, members)
-    return folder / name
-
-
-def read(source: TarShards) -> list:
-    return [source.read(i) for i in range(len(source))]
-
-
-# --- which shards ----------------------------------------------------------------------------------------------------
+from tests.support.sources.loading import read_all
 
 
 def test_patterns_of_shards(tmp_path):
@@ -33,7 +22,7 @@ def test_patterns_of_shards(tmp_path):
     (tmp_path / "notes.txt").write_text("")
 
     def labels(shards, **options) -> list[int]:
-        return [label for _, label in read(TarShards(shards, **options))]
+        return [label for _, label in read_all(TarShards(shards, **options))]
 
     base = str(tmp_path)
     assert labels(f"{base}/s-{{003..010}}.tar") == list(range(3, 11))
@@ -57,7 +46,7 @@ def test_patterns_of_shards(tmp_path):
 
 def test_an_existing_name_is_no_pattern(tmp_path):
     path = archive(tmp_path, {"a.jpg": b"it"}, "a{1,2}[x]*.tar")
-    assert read(TarShards(path, label=None)) == [(b"it", 0)]
+    assert read_all(TarShards(path, label=None)) == [(b"it", 0)]
 
 
 def test_empty_shards(tmp_path):
@@ -65,16 +54,16 @@ def test_empty_shards(tmp_path):
         archive(tmp_path, {f"{k}.jpg": bytes([i, k]) for k in range(count)}, f"{i}.tar")
     source = TarShards(tmp_path, label=None)
     assert source.shard_sizes == [3, 2]
-    assert [data for data, _ in read(source)] == [b"\1\0", b"\1\1", b"\1\2", b"\4\0", b"\4\1"]
+    assert [data for data, _ in read_all(source)] == [b"\1\0", b"\1\1", b"\1\2", b"\4\0", b"\4\1"]
     with pytest.raises(LoaderError, match="shards hold no sample"):
         TarShards(tmp_path / "0.tar")
 
 
 def test_shuffling_by_shard(tmp_path):
     for i in range(8):
-        members = {
-            f"{k}.{f}": png(10 * i + k) if f == "png" else str(i).encode() for k in range(6) for f in ("png", "cls")
-        }
+        members = {}
+        for k in range(6):
+            members |= {f"{k}.png": png(10 * i + k), f"{k}.cls": str(i).encode()}
         archive(tmp_path, members, f"{i}.tar")
     source = TarShards(tmp_path)
     with Loader(source, batch_size=6, sampler=ShardSampler(source.shard_sizes, window=1)) as loader:
@@ -82,9 +71,6 @@ def test_shuffling_by_shard(tmp_path):
     assert all(numbers == [10 * labels[0] + k for k in range(6)] for numbers, labels in batches)
     order = [labels[0] for _, labels in batches]
     assert sorted(order) == list(range(8)) != order
-
-
-# --- shards that change ----------------------------------------------------------------------------------------------
 
 
 def test_a_shard_that_is_replaced(tmp_path):
@@ -156,7 +142,6 @@ with ThreadPoolExecutor(8) as pool:
     assert [label for _, label in pool.map(source.read, order)] == order
 """
     for i in range(100):
-        archive(
-            tmp_path, {f"{k}.{f}": str(2 * i + k).encode() for k in range(2) for f in ("jpg", "cls")}, f"{i:03d}.tar"
-        )
+        members = {f"{k}.{field}": str(2 * i + k).encode() for k in range(2) for field in ("jpg", "cls")}
+        archive(tmp_path, members, f"{i:03d}.tar")
     assert run(program) == ""

@@ -31,12 +31,8 @@ def write_all(folder: Path) -> None:
     writers.write_parquet(folder, content)
     writers.write_labeled_lmdb(folder, content)
     writers.write_hdf5(folder, content)
-    folders = {
-        "mds": writers.write_mds,
-        "litdata": writers.write_litdata,
-        "coco8": writers.write_yolo,
-        "VOC2012": writers.write_voc,
-    }
+    folders = {"mds": writers.write_mds, "litdata": writers.write_litdata}
+    folders |= {"coco8": writers.write_yolo, "VOC2012": writers.write_voc}
     for name, write in folders.items():
         (folder / name).mkdir()
         write(folder / name, content)
@@ -45,23 +41,17 @@ def write_all(folder: Path) -> None:
     objects = [{"bbox": [[1.0, 1.0, 2.0, 1.0]] * (i % 3), "category": [i] * (i % 3)} for i in range(12)]
     table = pa.table({"image": [sample.data for sample in content], "objects": objects})
     pq.write_table(table, folder / "objects.parquet")
-    for name in ("cat", "dog"):
-        (folder / "photos" / "train" / name).mkdir(parents=True)
-        for number in range(6):
-            (folder / "photos" / "train" / name / f"{number}.png").write_bytes(content[number].data)
+    writers.write_pngs(folder, *(f"photos/train/{name}/{number}.png" for name in ("cat", "dog") for number in range(6)))
 
 
 def test_the_programs_run(tmp_path, monkeypatch):
     """Each line that makes a loader loads an epoch."""
     write_all(tmp_path)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {
-        "dataset": ImageDataset(tmp_path, "bytes"),
-        "streaming_dataset": Stream(),
-        "split_value": writers.split_value,
-    }
+    counts: list[int] = []
+    names: dict[str, Any] = {"counts": counts, "split_value": writers.split_value}
+    names |= {"dataset": ImageDataset(tmp_path, "bytes"), "streaming_dataset": Stream()}
     assert len(CODE) >= 7
-    names["counts"] = counts = []
     for code in CODE:
         load = r"\1\ncounts.append(sum(len(batch.indices) for batch in loader))\nloader.close()"
         exec(re.sub(r"^(loader = .*)$", load, code, flags=re.MULTILINE), names)

@@ -9,7 +9,8 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 
 from cuaug import DecodeError, Loader, LoaderError, cache, sources
 from cuaug.sources import FromDataset, open_source
-from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import load, load_numbers
 from tests.support.sources.writers import KINDS, ImageDataset, Kind, samples, write_files, write_shards
 
 
@@ -17,13 +18,6 @@ from tests.support.sources.writers import KINDS, ImageDataset, Kind, samples, wr
 def files(tmp_path) -> sources.Files:
     write_files(tmp_path, samples())
     return KINDS["files"].open(tmp_path)
-
-
-def load(files, **options) -> tuple[list[int], list]:
-    """(image numbers, labels)"""
-    with Loader(files, batch_size=100, **options) as loader:
-        ((images, labels),) = loader
-    return numbers_of(images), labels.tolist()
 
 
 class Minimal:
@@ -36,9 +30,6 @@ class Minimal:
         return png(index), index * 10
 
 
-# --- samples ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["class folders", "tar", "tfrecord", "hdf5", "dataset pillow", "http"])
 def test_a_random_split_of_a_loaders_source(tmp_path, name):
     kind: Kind = KINDS[name]
@@ -47,29 +38,30 @@ def test_a_random_split_of_a_loaders_source(tmp_path, name):
     halves = random_split(source, [8, 4], torch.Generator().manual_seed(1))
     numbers = []
     for half in halves:
-        half_numbers, labels = load(half)
+        half_numbers, labels = load_numbers(half)
         assert labels == [kind.label(samples()[i]) for i in half_numbers]
         numbers += half_numbers
     assert sorted(numbers) == list(range(12)) != numbers
 
 
 def test_nested_subsets_and_concatenations(files):
-    assert load(Subset(files, [5, 2, 7])) == ([5, 2, 7], [files.labels[i] for i in (5, 2, 7)])
+    assert load_numbers(Subset(files, [5, 2, 7])) == ([5, 2, 7], [files.labels[i] for i in (5, 2, 7)])
     for indices in (np.array([5, 2]), torch.tensor([5, 2]), (5, np.int64(2))):
-        assert load(Subset(files, indices))[0] == [5, 2]
-    assert load(Subset(files, range(3, 5)))[0] == [3, 4]
+        assert load_numbers(Subset(files, indices))[0] == [5, 2]
+    assert load_numbers(Subset(files, range(3, 5)))[0] == [3, 4]
     nested = Subset(Subset(files, [5, 2, 7]), [2, 0])
-    assert load(nested)[0] == [7, 5]
+    assert load_numbers(nested)[0] == [7, 5]
     both = ConcatDataset([nested, Minimal(), ConcatDataset([Subset(files, [1])])])
-    assert load(both) == ([7, 5, 0, 1, 2, 3, 1], [files.labels[7], files.labels[5], 0, 10, 20, 30, files.labels[1]])
-    assert load(Subset(both, [6, 2, 0]))[0] == [1, 0, 7]
+    labels = [files.labels[7], files.labels[5], 0, 10, 20, 30, files.labels[1]]
+    assert load_numbers(both) == ([7, 5, 0, 1, 2, 3, 1], labels)
+    assert load_numbers(Subset(both, [6, 2, 0]))[0] == [1, 0, 7]
     assert isinstance(open_source(both), sources.Source) and len(open_source(both)) == 7
 
 
 def test_sources_beside_datasets(files, tmp_path):
     """FromDataset reads the Dataset's items."""
     mixed = ConcatDataset([Subset(files, [3]), ImageDataset(tmp_path, "pillow")])
-    assert load(mixed)[0] == [3, *range(12)]
+    assert load_numbers(mixed)[0] == [3, *range(12)]
     assert [open_source(mixed).path(i) for i in (0, 2)] == [files.path(3), "ImageDataset[1]"]
 
 
@@ -84,10 +76,7 @@ def test_subsets_and_concatenations_of_datasets_are_datasets(tmp_path, files):
     photos = ImageDataset(tmp_path, "path")
     for dataset in (Subset(photos, [5, 2]), ConcatDataset([photos]), Own(files, [5, 2])):
         assert type(open_source(dataset)) is FromDataset
-    assert load(Own(files, [5, 2])) == ([5, 2], [7, 7])
-
-
-# --- optional members ------------------------------------------------------------------------------------------------
+    assert load_numbers(Own(files, [5, 2])) == ([5, 2], [7, 7])
 
 
 def test_paths_labels_and_classes(tmp_path):
@@ -105,11 +94,8 @@ def test_paths_labels_and_classes(tmp_path):
 def test_errors_name_the_file_and_the_index_in_the_subset(files, tmp_path):
     with open(files.path(5), "wb") as file:
         file.write(b"x" * 20)
-    with (
-        Loader(Subset(files, [2, 5]), batch_size=2) as loader,
-        pytest.raises(DecodeError, match=rf"cannot decode '{files.path(5)}' \(sample 1\)"),
-    ):
-        next(iter(loader))
+    with pytest.raises(DecodeError, match=rf"cannot decode '{files.path(5)}' \(sample 1\)"):
+        load(Subset(files, [2, 5]))
 
 
 def test_image_sizes_are_checked_if_a_source_knows_them(files):
@@ -120,9 +106,7 @@ def test_image_sizes_are_checked_if_a_source_knows_them(files):
     assert not hasattr(open_source(Subset(files, [1])), "picture_size"), "the loader is faster without"
     both = open_source(ConcatDataset([files, Subset(Sized(), [1, 0])]))
     assert [both.picture_size(i) for i in (0, 12, 13)] == [(0, 0), (4, 5), (9, 9)]
-    with Loader(both, batch_size=14, on_error="skip") as loader:
-        ((images, _),) = loader
-        assert len(images) == 13 and loader.stats().failed == 1
+    assert len(load(both, on_error="skip").images) == 13
 
 
 def test_shard_sizes_of_concatenations(tmp_path, files):
@@ -131,9 +115,6 @@ def test_shard_sizes_of_concatenations(tmp_path, files):
     assert open_source(ConcatDataset([tars, tars])).shard_sizes == [*tars.shard_sizes] * 2
     for dataset in (ConcatDataset([tars, files]), Subset(tars, [1])):
         assert not hasattr(open_source(dataset), "shard_sizes")
-
-
-# --- fingerprints and cache keys -------------------------------------------------------------------------------------
 
 
 def test_fingerprints_and_cache_keys(files, tmp_path):
@@ -175,16 +156,13 @@ def test_a_cache_of_one_half_is_refused_by_the_other(files, tmp_path):
     def make_cache():
         return cache.DecodedCache(8, limit_bytes=1 << 20, directory=tmp_path / "cache")
 
-    first = load(one, cache=make_cache())
-    assert load(one, cache=make_cache()) == first, "a Subset of the same indices has the same images"
+    first = load_numbers(one, cache=make_cache())
+    assert load_numbers(one, cache=make_cache()) == first, "a Subset of the same indices has the same images"
     with pytest.raises(LoaderError, match="fingerprint"):
         Loader(two, cache=make_cache())
     with Loader(one) as loader, pytest.raises(LoaderError, match="source"):
         state = loader.state_dict()
         Loader(two).load_state_dict(state)
-
-
-# --- refused arguments -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -214,16 +192,15 @@ class Both(Minimal, Dataset):
 
 
 def test_from_dataset_refuses_sources(files):
-    with pytest.raises(
-        LoaderError, match=r"ConcatDataset holds a Files, which has no items by index; give .* to a Loader directly"
-    ):
+    message = "ConcatDataset holds a Files, which has no items by index; give .* to a Loader directly"
+    with pytest.raises(LoaderError, match=message):
         FromDataset(ConcatDataset([Both(), Subset(files, [1])]), label=None)
 
 
 def test_items_take_precedence_in_subsets_of_sources(files):
-    assert load(Both())[1] == [0, 10, 20, 30] and load(Subset(Both(), [1])) == ([1], [5])
+    assert load_numbers(Both())[1] == [0, 10, 20, 30] and load_numbers(Subset(Both(), [1])) == ([1], [5])
     assert type(open_source(Subset(Both(), [1]))) is FromDataset
-    assert load(ConcatDataset([Subset(files, [3]), Both()]))[1] == [files.labels[3], 5, 5, 5, 5]
+    assert load_numbers(ConcatDataset([Subset(files, [3]), Both()]))[1] == [files.labels[3], 5, 5, 5, 5]
 
 
 def test_attributes_with_another_meaning_are_ignored():

@@ -8,7 +8,6 @@ import io
 import json
 import lzma
 import os
-import struct
 import subprocess
 import tarfile
 from pathlib import Path
@@ -16,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, LoaderError
 from cuaug.sources import TarShards
-from tests.support.loader.further_pictures import numbers_of, png
+from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import load, load_numbers, read_all
 from tests.support.sources.writers import write_tar
 
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT, "ustar": tarfile.USTAR_FORMAT}
@@ -29,16 +29,9 @@ def archive(folder: Path, members, name: str = "a.tar", **options) -> Path:
     return folder / name
 
 
-def read(source: TarShards) -> list:
-    return [source.read(i) for i in range(len(source))]
-
-
 def names(source: TarShards) -> list[str]:
     folder = os.path.dirname(source.paths[0])
     return [os.path.relpath(source.path(i), folder) for i in range(len(source))]
-
-
-# --- samples --------------------------------------------------------------------------------------------------------
 
 
 def test_the_key_ends_at_the_first_dot_of_the_last_part(tmp_path):
@@ -51,7 +44,7 @@ def test_the_key_ends_at_the_first_dot_of_the_last_part(tmp_path):
         "./0001.seg.png": b"s3",
     }
     source = TarShards(archive(tmp_path, members), label="seg.png")
-    assert read(source) == [(b"i1", b"s1"), (b"i2", b"s2"), (b"i3", b"s3")]
+    assert read_all(source) == [(b"i1", b"s1"), (b"i2", b"s2"), (b"i3", b"s3")]
     assert names(source)[0] == "a.tar/v1.2/a.b/0001.jpg"
 
 
@@ -59,20 +52,16 @@ def test_other_members_are_ignored(tmp_path):
     members = {"__meta__": b"{}", "__a__/x.jpg": b"", "README": b"", "._0001.jpg": b"", "d/.x.jpg": b"", "1.jpg": b"i"}
     path = archive(tmp_path, members)
     with tarfile.open(path, "a") as tar:
-        for member_type, name in (
-            (tarfile.DIRTYPE, "folder.jpg"),
-            (tarfile.SYMTYPE, "2.jpg"),
-            (tarfile.FIFOTYPE, "3.jpg"),
-        ):
-            info = tarfile.TarInfo(name)
+        for member_type in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE):
+            info = tarfile.TarInfo("2.jpg")
             info.type = member_type
             tar.addfile(info)
-    assert read(TarShards(path, label=None)) == [(b"i", 0)]
+    assert read_all(TarShards(path, label=None)) == [(b"i", 0)]
 
 
 def test_members_of_a_sample_need_not_be_adjacent(tmp_path):
     members = [("a.jpg", b"ia"), ("b.jpg", b"ib"), ("b.cls", b"2"), ("a.cls", b"1")]
-    assert read(TarShards(archive(tmp_path, members))) == [(b"ia", 1), (b"ib", 2)]
+    assert read_all(TarShards(archive(tmp_path, members))) == [(b"ia", 1), (b"ib", 2)]
 
 
 @pytest.mark.parametrize("tar_format", FORMATS)
@@ -81,7 +70,7 @@ def test_long_and_unicode_names(tmp_path, tar_format):
     long = f"{folder}/{'f' * 95}" if tar_format == "ustar" else f"{folder}/{'g' * 300}"
     members = {f"{long}.jpg": b"long", f"{long}.cls": b"1", "grün/日本.jpg": b"unicode", "grün/日本.cls": b"2"}
     source = TarShards(archive(tmp_path, members, tar_format=FORMATS[tar_format]))
-    assert read(source) == [(b"long", 1), (b"unicode", 2)]
+    assert read_all(source) == [(b"long", 1), (b"unicode", 2)]
     assert names(source) == [f"a.tar/{long}.jpg", "a.tar/grün/日本.jpg"]
 
 
@@ -107,12 +96,7 @@ def test_archives_of_the_tar_command(tmp_path):
         path = tmp_path / f"{tar_format}.tar"
         command = ["tar", "-cf", str(path), f"--format={tar_format}", "-b", "200", "--sort=name", "."]
         subprocess.run(command, cwd=files, check=True)
-        with Loader(TarShards(path), batch_size=6) as loader:
-            ((images, labels),) = loader
-        assert numbers_of(images) == labels.tolist() == [0, 1, 2, 3, 4, 3]
-
-
-# --- fields ----------------------------------------------------------------------------------------------------------
+        assert load_numbers(TarShards(path)) == ([0, 1, 2, 3, 4, 3], [0, 1, 2, 3, 4, 3])
 
 
 def test_labels_by_extension(tmp_path):
@@ -141,7 +125,7 @@ def test_labels_by_extension(tmp_path):
 def test_alternative_fields(tmp_path):
     members = {"a.png": b"a png", "a.txt": b"a", "b.webp": b"b webp", "b.jpg": b"b jpg", "b.cls": b"5"}
     source = TarShards(archive(tmp_path, members), image="jpg; png;webp", label="cls;txt")
-    assert read(source) == [(b"a png", "a"), (b"b jpg", 5)]
+    assert read_all(source) == [(b"a png", "a"), (b"b jpg", 5)]
     assert names(source) == ["a.tar/a.png", "a.tar/b.jpg"]
     assert TarShards(tmp_path / "a.tar", image="webp;jpg;png", label=None).read(1)[0] == b"b webp"
 
@@ -154,25 +138,16 @@ def test_user_decoders(tmp_path):
         TarShards(path).read(0)
 
 
-def array_header(text: str) -> bytes:
-    """The header that `np.save` writes, with another text."""
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode() + b"\n"
-
-
 @pytest.mark.parametrize(
     ("field", "data", "cause"),
     [
         ("cls", b"cat", "invalid literal"),
         ("cls", b"9" * 19, "an integer beyond int64"),  # a batch with it once ended the run
         ("json", b"{", "Expecting"),
-        ("json", b"[" * 100_000, "RecursionError"),
         ("txt", b"\xff", "utf-8"),
-        ("npy", b"no", ""),
         ("npy", b"", "EOF: "),
-        ("npy", array_header("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,)}"), ""),
-        ("npy", array_header("(((("), ""),
     ],
-    ids=range(9),
+    ids=["word", "large number", "JSON", "text", "array"],
 )
 def test_an_invalid_label_damages_its_sample(tmp_path, field, data, cause):
     valid = {"cls": b"1", "json": b"1", "txt": b"1", "npy": b""}[field]
@@ -181,11 +156,9 @@ def test_an_invalid_label_damages_its_sample(tmp_path, field, data, cause):
     with pytest.raises(DecodeError, match=f"label '{field}' holds .*{cause}"):
         source.read(0)
     if field == "cls":
-        with Loader(source, batch_size=2, on_error="skip") as loader:
-            ((images, labels),) = loader
-        assert numbers_of(images) == labels.tolist() == [1]
-        with Loader(source) as loader, pytest.raises(DecodeError, match=r"a.tar/a.jpg' \(sample 0\).*label 'cls'"):
-            next(iter(loader))
+        assert load_numbers(source, on_error="skip") == ([1], [1])
+        with pytest.raises(DecodeError, match=r"a.tar/a.jpg' \(sample 0\).*label 'cls'"):
+            load(source)
 
 
 def test_a_missing_field_damages_its_sample(tmp_path):
@@ -207,9 +180,6 @@ def test_unknown_fields_are_refused(tmp_path):
         TarShards(path, "png;webp")
     with pytest.raises(LoaderError, match=r"label must be a field name, .* not \[3\]"):
         TarShards(path, label=[3])
-
-
-# --- refused archives ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

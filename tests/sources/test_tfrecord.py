@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, LoaderError
 from cuaug.sources import TFRecord
 from cuaug.sources.shards.tfrecord import feature_values, parse_features
-from tests.support.loader.further_pictures import numbers_of, png
-from tests.support.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
+from tests.support.loader.further_pictures import png
+from tests.support.sources.loading import load_numbers, read_all
+from tests.support.sources.writers import block, example, feature, flip_bit, frame, masked_crc, varint, write_tfrecord
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 
@@ -40,14 +41,11 @@ def record_of(i: int) -> bytes:
     return example({IMAGE: png(i), LABEL: i})
 
 
-# --- files of other writers ------------------------------------------------------------------------------------------
-
-
 def test_a_file_written_by_other_packages(tmp_path):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(REFERENCE_FILE)
     source = TFRecord(path, verify=True)
-    assert [source.read(i) for i in range(len(source))] == [(b"\x89PNG\x00\xff", 300), (b"two", -7)]
+    assert read_all(source) == [(b"\x89PNG\x00\xff", 300), (b"two", -7)]
     assert source.path(1) == f"{path}[1]" and source.shard_sizes == [2]
     label = TFRecord(path, label=["text", "weight", "box", "ids"]).read(0)[1]
     assert label["text"] == "grün" and label["weight"] == 0.5
@@ -63,26 +61,17 @@ def test_the_writer_of_these_tests_matches_the_reference():
     assert frame(first) + frame(second) == REFERENCE_FILE
 
 
-# --- checksums -------------------------------------------------------------------------------------------------------
-
-
 def test_verify(tmp_path):
     records = [record_of(i) for i in range(3)]
     path = write_file(tmp_path, *records)
-    damaged = bytearray(path.read_bytes())
-    damaged[damaged.index(png(1)) + 30] ^= 1
-    path.write_bytes(damaged)
+    flip_bit(path, path.read_bytes().index(png(1)) + 30)
     assert TFRecord(path).read(1)[1] == 1, "not verified"
     source = TFRecord(path, verify=True)
     assert [source.read(i) for i in (0, 2)] == [(png(0), 0), (png(2), 2)]
     with pytest.raises(DecodeError, match="its checksum does not match"):
         source.read(1)
-    with Loader(source, batch_size=3, on_error="skip") as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == labels.tolist() == [0, 2]
+    assert load_numbers(source, on_error="skip") == ([0, 2], [0, 2])
 
-
-# --- messages --------------------------------------------------------------------------------------------------------
 
 _values = st.one_of(
     st.lists(st.binary(max_size=300), min_size=1, max_size=4),
@@ -161,28 +150,17 @@ def test_arbitrary_bytes_give_a_value_error_or_features(data, is_feature):
 @pytest.mark.parametrize("message", [varint(8 + 0) + b"\x01", block(2, varint(8 + 0) + b"\x01")], ids=["list", "float"])
 def test_a_number_in_place_of_a_list_damages_its_sample(tmp_path, message):
     """protobuf takes it for a field of a later version."""
-    entries = block(1, block(1, IMAGE.encode()) + block(2, feature(b"i"))) + block(
-        1, block(1, b"n") + block(2, message)
-    )
-    source = TFRecord(write_file(tmp_path, example({IMAGE: b"i", "n": 1}), block(1, entries)), label="n")
+    image = block(1, block(1, IMAGE.encode()) + block(2, feature(b"i")))
+    number = block(1, block(1, b"n") + block(2, message))
+    source = TFRecord(write_file(tmp_path, example({IMAGE: b"i", "n": 1}), block(1, image + number)), label="n")
     assert source.read(0) == (b"i", 1)
     with pytest.raises(DecodeError, match="feature 'n' is damaged: it holds no value of its type"):
         source.read(1)
 
 
-# --- labels ----------------------------------------------------------------------------------------------------------
-
-
 def test_labels(tmp_path):
-    fields = {
-        IMAGE: b"i",
-        "f": 2.5,
-        "fs": [1.0, 2.0],
-        "n": [3, 4],
-        "t": b"text",
-        "ts": [b"a", b"b"],
-        "raw": b"\xff\x00",
-    }
+    fields = {IMAGE: b"i", "f": 2.5, "fs": [1.0, 2.0], "n": [3, 4], "t": b"text", "ts": [b"a", b"b"]}
+    fields["raw"] = b"\xff\x00"
     path = write_file(tmp_path, example(fields))
     assert TFRecord(path, label="f").read(0) == (b"i", 2.5) and TFRecord(path, label=None).read(0) == (b"i", 0)
     label = TFRecord(path, label=["fs", "n", "t", "ts"]).read(0)[1]
@@ -196,32 +174,20 @@ def test_labels(tmp_path):
 def test_a_missing_feature_damages_its_sample(tmp_path):
     records = [record_of(0), example({LABEL: 1}), example({IMAGE: png(2)}), example({IMAGE: 3, LABEL: 3}), b"", b"\xff"]
     source = TFRecord(write_file(tmp_path, *records))
-    causes = {
-        1: f"no feature '{IMAGE}'",
-        2: f"no feature '{LABEL}'",
-        3: "must be one image",
-        4: "no feature",
-        5: "damaged",
-    }
-    for i, cause in causes.items():
+    causes = [f"no feature '{IMAGE}'", f"no feature '{LABEL}'", "must be one image", "no feature", "damaged"]
+    for i, cause in enumerate(causes, start=1):
         with pytest.raises(DecodeError, match=cause):
             source.read(i)
-    with Loader(source, batch_size=6, on_error="skip") as loader:
-        ((images, labels),) = loader
-    assert numbers_of(images) == labels.tolist() == [0]
+    assert load_numbers(source, on_error="skip") == ([0], [0])
 
 
 def test_unknown_features_are_refused(tmp_path):
     path = write_file(tmp_path, record_of(0))
-    with pytest.raises(
-        LoaderError, match=rf"the first 8 records of '.*a.tfrecord' have no feature 'label'; .* '{LABEL}', '{IMAGE}'"
-    ):
+    message = rf"the first 8 records of '.*a.tfrecord' have no feature 'label'; .* '{LABEL}', '{IMAGE}'"
+    with pytest.raises(LoaderError, match=message):
         TFRecord(path, label="label")
     with pytest.raises(LoaderError, match="have no feature 'jpeg'"):
         TFRecord(path, "jpeg")
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 def test_several_files(tmp_path):
@@ -287,9 +253,8 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(LoaderError, match="is no TFRecord file, or damaged: record 0, at byte 0, has a wrong length"):
         TFRecord(path)
     size = struct.unpack("<Q", REFERENCE_FILE[:8])[0] + 16
-    damaged = bytearray(REFERENCE_FILE)
-    damaged[size] ^= 1
-    path.write_bytes(damaged)
+    path.write_bytes(REFERENCE_FILE)
+    flip_bit(path, size)
     with pytest.raises(LoaderError, match=f"record 1, at byte {size}, has a wrong length"):
         TFRecord(path)
     path.write_bytes(frame(b"\xff\xff"))

@@ -32,7 +32,7 @@ class Faults:
         stuck_path: a request whose path holds this text waits until `released`.
         stuck: number of requests that have waited so.
         seen: requests by method; faults by kind.
-        ranges: the Range header of each GET.
+        range_sizes: the bytes that each GET with a range asks for.
     """
 
     latency: float = 0.0
@@ -42,7 +42,7 @@ class Faults:
     stuck: int = 0
     released: threading.Event = field(default_factory=threading.Event)
     seen: Counter[str] = field(default_factory=Counter)
-    ranges: list[str] = field(default_factory=list)
+    range_sizes: list[int] = field(default_factory=list)
     random: random.Random = field(default_factory=lambda: random.Random(5))
 
     def next(self) -> str | None:
@@ -61,7 +61,9 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         fault = None
         if method in ("GET", "HEAD"):
             faults.seen[method] += 1
-            faults.ranges += [self.headers["Range"]] if method == "GET" and self.headers["Range"] else []
+            if method == "GET" and self.headers["Range"]:
+                first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+                faults.range_sizes.append(last + 1 - first)
             time.sleep(faults.latency)
             if faults.stuck_path in self.path:
                 faults.stuck += 1

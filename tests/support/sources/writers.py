@@ -65,6 +65,17 @@ class Kind:
     has_names: bool = True
 
 
+def overwrite(path: Path, at: int, value: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(value)
+
+
+def flip_bit(path: Path, at: int) -> None:
+    """Damages one byte of a file."""
+    overwrite(path, at, bytes([path.read_bytes()[at] ^ 1]))
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -89,6 +100,14 @@ def open_files(folder: Path) -> sources.Files:
 def open_data_frame(folder: Path) -> sources.DataFrame:
     pandas = pytest.importorskip("pandas")
     return sources.DataFrame(pandas.read_csv(folder / "table.csv"), root=folder)
+
+
+def write_pngs(folder: Path, *names: str) -> None:
+    """Writes images of the numbers in their names, such as cat/3.png; files with other endings hold text."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(int(path.stem)) if path.suffix.lower() == ".png" else b"text")
 
 
 def write_class_folders(folder: Path, content: list[Sample]) -> None:
@@ -364,12 +383,12 @@ def open_halves(folder: Path) -> sources.Source:
 # --- remote ----------------------------------------------------------------------------------------------------------
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
+class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
-class Ranges(_Quiet):
+class Ranges(Quiet):
     """A file server with byte ranges and ETags."""
 
     def send_head(self) -> None:
@@ -397,7 +416,7 @@ class Ranges(_Quiet):
 
 
 @contextlib.contextmanager
-def served(folder: Path, handler: type = _Quiet) -> Iterator[str]:
+def served(folder: Path, handler: type = Quiet) -> Iterator[str]:
     """Serves a folder by HTTP; yields its URL."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
