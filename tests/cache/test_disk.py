@@ -330,9 +330,6 @@ def test_another_version_is_refused(tmp_path):
 
 def test_a_cache_with_a_missing_file_is_refused(tmp_path):
     open_cache(tmp_path)
-    os.truncate(tmp_path / "index", 240)
-    with pytest.raises(LoaderError, match="damaged: its index has a wrong length; delete it"):
-        open_cache(tmp_path)
     os.remove(tmp_path / "index")
     with pytest.raises(LoaderError, match=r"directory .* cannot hold a cache: .*No such file"):
         open_cache(tmp_path)

@@ -21,6 +21,7 @@ from PIL import Image
 import cuaug
 from cuaug.errors import ArgumentError, TransformError
 from cuaug.transformers import _TYPES, Processor, processor
+from tests.references import packing
 from tests.support.codec.encoded_images import as_pillow, encode_jpeg, photo
 
 ROOT = Path(__file__).parents[2]
@@ -49,14 +50,9 @@ def shorter(image: Image.Image, edge: int) -> tuple[int, int]:
 
 
 def cropped(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Each output pixel's source, rounded down to the middle; black outside."""
+    """The middle, rounded down; black outside of the image."""
     top, left = math.floor((pixels.shape[0] - height) / 2), math.floor((pixels.shape[1] - width) / 2)
-    result = np.zeros((height, width, 3), np.uint8)
-    for y in range(height):
-        for x in range(width):
-            if 0 <= top + y < pixels.shape[0] and 0 <= left + x < pixels.shape[1]:
-                result[y, x] = pixels[top + y, left + x]
-    return result
+    return np.array(Image.fromarray(pixels).crop((left, top, left + width, top + height)))
 
 
 def normalized(pixels: np.ndarray, mean: list[float], std: list[float]) -> torch.Tensor:
@@ -114,23 +110,12 @@ def test_size_of_detectors(height, width, edges):
     assert chain(torch.zeros(3, height, width, dtype=torch.uint8)).shape[1:] == detector_size(height, width, *edges)
 
 
-def smart_size(height: int, width: int, factor: int, fewest: int, most: int) -> tuple[int, int]:
-    h, w = round(height / factor) * factor, round(width / factor) * factor
-    if h * w > most:
-        share = math.sqrt(height * width / most)
-        return tuple(max(factor, math.floor(side / share / factor) * factor) for side in (height, width))
-    if h * w < fewest:
-        share = math.sqrt(fewest / (height * width))
-        return tuple(math.ceil(side * share / factor) * factor for side in (height, width))
-    return h, w
-
-
 @given(st.integers(4, 500), st.integers(4, 500), st.sampled_from([14, 16]))
 def test_size_and_patches_of_qwen(height, width, patch):
     config = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": patch, "min_pixels": 3136}
     chain = read(config | {"max_pixels": 60_000})
     image = picture(height, width)
-    h, w = smart_size(height, width, 2 * patch, 3136, 60_000)
+    h, w = packing.smart_resize(height, width, 2 * patch, 3136, 60_000)
     got = chain(image)
     mean, std = chain.settings["image_mean"], chain.settings["image_std"]
     assert torch.equal(got, normalized(resized(image, h, w, 3), mean, std))

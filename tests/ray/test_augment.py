@@ -13,7 +13,8 @@ import torch
 import cuaug
 from cuaug import transforms as T
 from cuaug.ray import Augment, draw_keys
-from tests.support.ray.rows import CHAIN, DAMAGED, Files, columns, photo
+from tests.support.loader.further_pictures import Bytes
+from tests.support.ray.rows import CHAIN, DAMAGED, columns, photo
 
 
 def augment(batch: dict[str, Any], chain: Any = CHAIN, **settings: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def test_the_images_replace_their_column_and_further_columns_stay():
 
 def test_a_row_draws_as_the_sample_of_a_loader():
     batch = columns(9)
-    with cuaug.Loader(Files(batch["bytes"]), CHAIN, batch_size=9, seed=3, device="cpu") as loader:
+    with cuaug.Loader(Bytes(*batch["bytes"]), CHAIN, batch_size=9, seed=3, device="cpu") as loader:
         for epoch, (images, _) in zip(range(2), loader, strict=False):
             assert np.array_equal(augment(batch, seed=3, epoch=epoch)["bytes"], images.numpy())
             loader.set_epoch(epoch + 1)
@@ -263,40 +264,44 @@ def test_columns_beside_dropped_boxes_are_refused():
     assert augment(other, crop, targets=["boxes"])["labels"] is other["labels"]
 
 
-def test_errors_of_arguments_and_columns():
-    batch = columns(2)
-    with pytest.raises(cuaug.ArgumentError, match="mixes images of one batch"):
-        Augment([T.Resize((8, 8)), T.MixUp(num_classes=2)])
-    with pytest.raises(cuaug.ArgumentError, match="targets must be a list of columns, not 'boxes'"):
-        Augment(CHAIN, targets="boxes")
-    with pytest.raises(cuaug.ArgumentError, match="'replace' has no targets"):
-        Augment(CHAIN, targets=["boxes"], on_error="replace")
-    with pytest.raises(cuaug.ArgumentError, match="on_error must be one of"):
-        Augment(CHAIN, on_error="ignore")
-    with pytest.raises(cuaug.ArgumentError, match="no column 'key'; it has 'id', 'bytes', 'name'"):
-        augment(batch, key="key")
-    for out in ("id", "name"):
-        with pytest.raises(cuaug.ArgumentError, match=f"out is '{out}', a column that the batch has already"):
-            augment(batch, out=out)
-    with pytest.raises(cuaug.ArgumentError, match="adds the column 'valid'"):
-        Augment(CHAIN, out="valid", on_error="replace")
-    with pytest.raises(cuaug.ArgumentError, match="targets: 'bytes' is the column of images"):
-        Augment(CHAIN, targets=["bytes"])
-    with pytest.raises(cuaug.ArgumentError, match="'id' has 3 rows and 'bytes' has 2"):
-        augment(batch | {"id": np.arange(3)})
-    with pytest.raises(cuaug.ArgumentError, match=r"'bytes' holds b.*, not a row per image: use map_batches, not map"):
-        augment({"id": 3, "bytes": photo(0)})
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"transforms": [T.Resize((8, 8)), T.MixUp(num_classes=2)]}, "mixes images of one batch"),
+        ({"targets": "boxes"}, "targets must be a list of columns, not 'boxes'"),
+        ({"targets": ["boxes"], "on_error": "replace"}, "'replace' has no targets"),
+        ({"on_error": "ignore"}, "on_error must be one of"),
+        ({"out": "valid", "on_error": "replace"}, "adds the column 'valid'"),
+        ({"targets": ["bytes"]}, "targets: 'bytes' is the column of images"),
+    ],
+)
+def test_errors_of_arguments(settings, message):
+    with pytest.raises(cuaug.ArgumentError, match=message):
+        Augment(**{"transforms": CHAIN} | settings)
+
+
+@pytest.mark.parametrize(
+    ("batch", "settings", "message"),
+    [
+        ({}, {"key": "key"}, "no column 'key'; it has 'id', 'bytes', 'name'"),
+        ({}, {"out": "id"}, "out is 'id', a column that the batch has already"),
+        ({}, {"out": "name"}, "out is 'name', a column that the batch has already"),
+        ({"id": np.arange(3)}, {}, "'id' has 3 rows and 'bytes' has 2"),
+        ({"id": 3, "bytes": photo(0)}, {}, "'bytes' holds b.*, not a row per image: use map_batches, not map"),
+        ({"valid": np.ones(2)}, {"on_error": "replace"}, "adds the column 'valid'"),
+        ({"bytes": ["s3://b/a.jpg"] * 2}, {}, "holds the URL 's3://b/a.jpg'"),
+        ({"id": [9, 8], "bytes": [3.5, 3.5]}, {}, r"must hold files as bytes.*not 3.5 \(id=9\)"),
+        ({"bytes": np.array([DAMAGED] * 2)}, {}, r"dtype \|S8, which drops zero bytes"),
+        ({}, {"chain": [T.Resize((8, 8)), T.ToDtype(torch.bfloat16, scale=True)]}, "bfloat16, which NumPy lacks"),
+    ],
+)
+def test_errors_of_columns(batch, settings, message):
+    with pytest.raises(cuaug.ArgumentError, match=message):
+        augment(columns(2) | batch, **settings)
+
+
+def test_batches_and_chains_that_do_not_fit():
     with pytest.raises(cuaug.ArgumentError, match="the batch is a list, not a dict"):
         Augment(CHAIN, device="cpu")([1])
-    with pytest.raises(cuaug.ArgumentError, match="adds the column 'valid'"):
-        augment(batch | {"valid": np.ones(2)}, on_error="replace")
-    with pytest.raises(cuaug.ArgumentError, match=r"holds the URL 's3://b/a.jpg'"):
-        augment({"id": [0], "bytes": ["s3://b/a.jpg"]})
-    with pytest.raises(cuaug.ArgumentError, match=r"must hold files as bytes.*not 3.5 \(id=9\)"):
-        augment({"id": [9], "bytes": [3.5]})
-    with pytest.raises(cuaug.ArgumentError, match=r"dtype \|S8, which drops zero bytes"):
-        augment({"id": [9], "bytes": np.array([DAMAGED])})
-    with pytest.raises(cuaug.ArgumentError, match="bfloat16, which NumPy lacks"):
-        augment(batch, [T.Resize((8, 8)), T.ToDtype(torch.bfloat16, scale=True)])
     with pytest.raises(cuaug.TransformError, match="views of several sizes"):
-        augment(batch, [T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(16)])])
+        augment(columns(2), [T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(16)])])

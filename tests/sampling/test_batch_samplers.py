@@ -148,15 +148,6 @@ def test_batches_are_those_of_dataloader(make, epoch):
     assert [batch.tolist() for batch in np.split(indices, order.ends[:-1])] == wanted
 
 
-def test_each_epoch_has_the_batches_of_its_samplers_epoch():
-    with Loader(Memory(COUNT), batch_sampler=BatchSampler(OfEpoch(COUNT), 6, False), device="cpu", threads=1) as loader:
-        for epoch in (0, 1, 2):
-            sampler = OfEpoch(COUNT)
-            sampler.set_epoch(epoch)
-            assert [batch.indices.tolist() for batch in loader] == list(BatchSampler(sampler, 6, False))
-        assert loader.batch_size == 6 and len(loader) == 4
-
-
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=12),
     st.integers(1, 4),
@@ -330,14 +321,6 @@ def test_lists_of_batches(kind):
     assert batches_of(batches) == batches_of(Batches(batches[:2] + [kind([4, 4])]), batch_size=2)[:2] + [[4]]
     with Loader(Memory(31), batch_sampler=batches, device="cpu") as loader:
         assert loader.batch_size == 2 and len(loader) == 3
-
-
-def test_a_batch_sampler_as_sampler_names_the_argument():
-    with (
-        Loader(Memory(31), sampler=grouped(), device="cpu") as loader,
-        pytest.raises(LoaderError, match=r"one index at a time.*batch_sampler="),
-    ):
-        next(iter(loader))
 
 
 def test_streams_refuse_batch_samplers():

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch.utils.data import (
     BatchSampler,
     RandomSampler,
-    SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
@@ -356,14 +355,8 @@ def test_unsuitable_samplers_are_refused(sampler, shuffle, message):
     [
         (EpochSampler(4), "EpochSampler has len\\(\\) 4 but yields 3 indices"),
         (RandomSampler(range(9)), r"index \d; the source has 0 ... 4"),
-        (
-            BatchSampler(SequentialSampler(range(4)), 2, False),
-            "BatchSampler yields one index at a time, not \\[0, 1\\]",
-        ),
-        (
-            BatchSampler(SequentialSampler(range(5)), 2, False),
-            "BatchSampler yields one index at a time, not \\[0, 1\\]",
-        ),
+        (BatchSampler(range(4), 2, False), r"BatchSampler yields one index at a time, not \[0, 1\].*batch_sampler="),
+        (BatchSampler(range(5), 2, False), r"BatchSampler yields one index at a time, not \[0, 1\].*batch_sampler="),
         (EpochSampler(2), "EpochSampler has len\\(\\) 2 but yields more indices"),
         (CustomOrder([0.5]), "the sampler CustomOrder yields one index at a time, not 0.5"),
         (CustomOrder(None), "the sampler CustomOrder yields one index at a time, not None"),

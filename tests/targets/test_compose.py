@@ -38,30 +38,20 @@ def test_a_batch_has_a_list_of_targets():
     assert 0 < sum(t["boxes"][0, 0] == 21 for t in moved) < 16
 
 
-def test_box_format_and_mask_fill():
-    image, mask = np.zeros((4, 4, 3), np.uint8), np.ones((4, 4), np.uint8)
-    chain = T.Compose([T.Pad((1, 0, 0, 0))], box_format="xywh", mask_fill=255)
-    target = chain(image, {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": mask})[1]
-    assert target["boxes"] == [[2, 1, 2, 2]] and target["mask"][0].tolist() == [255, 1, 1, 1, 1]
-    assert eval(repr(chain), vars(T)).target_format == chain.target_format
-    # Only the bytes of wide integers that hold values or the fill are moved.
-    wide = T.Compose([T.Pad((1, 0, 0, 0))], mask_fill=300)
-    assert wide(image, {"mask": mask.astype(np.int32)})[1]["mask"][0].tolist() == [300, 1, 1, 1, 1]
-
-
 XYWH = {"box_format": "xywh", "mask_fill": 255}
 
 
 @pytest.mark.parametrize(
     "wrap",
     [
+        lambda chain: chain,
         lambda chain: T.Compose([chain]),
         lambda chain: T.Compose([T.Compose([chain])], box_format="xywh"),
         lambda chain: T.Compose([T.RandomApply([chain], 1)]),
         lambda chain: T.Compose([T.RandomChoice([T.SomeOf([T.RandomOrder([chain])])]), T.Lambda(lambda x: x)]),
     ],
 )
-def test_the_target_format_of_an_inner_chain_applies(wrap):
+def test_the_target_format_of_a_chain_and_of_an_inner_one_applies(wrap):
     chain = wrap(T.Compose([T.RandomHorizontalFlip(1), T.Pad((1, 0, 0, 0))], **XYWH))
     target = {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": np.ones((4, 9), np.uint8)}
     moved = chain(np.zeros((4, 9, 3), np.uint8), target)[1]

@@ -14,7 +14,7 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.sources import Coco
-from tests.support.loader.further_pictures import Memory
+from tests.targets.test_names import H, Labeled, W
 
 COUNT, SIDE = 14, 64
 
@@ -163,13 +163,8 @@ def test_collate_of_target_dicts():
 @pytest.mark.parametrize("cache", [None, "decoded"])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list], ids=["array", "tensor", "list"])
 def test_writing_to_a_batch_changes_no_source_or_cache(cache, kind):
-
-    class Labeled(Memory):
-        def read(self, index):
-            return super().read(index)[0], target
-
     target = {"boxes": np.array([[0.0, 0.0, 2.0, 2.0]]), "labels": kind([3])}
-    with Loader(Labeled(1), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
+    with Loader(Labeled(target), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
         for _ in range(3):
             ((_, targets),) = loader
             assert [list(target["labels"]) for target in targets] == [[3], [3]]
@@ -194,26 +189,13 @@ def test_collate_makes_contiguous_tensors():
     assert made["masks"].is_contiguous() and made["masks"].shape == (2, 6, 8)
 
 
-class Labeled:
-    """A source of gray pictures with one kind of label."""
-
-    def __init__(self, label: Any) -> None:
-        self.label = label
-
-    def __len__(self) -> int:
-        return 2
-
-    def read(self, index: int) -> tuple[Any, Any]:
-        return np.full((6, 8, 3), 100, np.uint8), self.label
-
-
 @pytest.mark.parametrize("chain", [[], [T.RandomHorizontalFlip(1)]], ids=["no chain", "flip"])
 def test_a_collate_fn_receives_tensors(chain):
     """As `collate` makes them: arrays of a source, of moved targets and of mask files."""
     label = {
         "boxes": np.array([[1, 1, 3, 3]], np.float32),
-        "masks": np.ones((1, 6, 8), np.uint8),
-        "mask": Image.new("P", (8, 6)),
+        "masks": np.ones((1, H, W), np.uint8),
+        "mask": Image.new("P", (W, H)),
         "meta": ({"ids": np.arange(2, dtype=">i2")}, "text", 5),
         "names": ["a"],
     }

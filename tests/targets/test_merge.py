@@ -163,7 +163,11 @@ def test_boxes_of_different_formats_merge_into_the_first_format(formats, kind):
     # Boxes of instances below are recomputed from their masks.
     pasted = [[[12, 12, 15, 13], own], [[2, 12, 5, 13], own]]
     mosaic = [(np.array(own) + [x, y, x, y]).tolist() for y in (0, 20) for x in (0, 20)]
-    for transform, want in ((T.CopyPaste(1, blending=False), pasted), (T.Mosaic(40, (0, 0)), [mosaic, mosaic])):
+    for transform, want in (
+        (T.CopyPaste(1, blending=False), pasted),
+        (T.Mosaic(40, (0, 0)), [mosaic, mosaic]),
+        (T.MixUp(), [[own, own], [own, own]]),
+    ):
         for i, target in enumerate(transform(np.zeros((2, 20, 20, 3), np.uint8), targets)[1]):
             assert target["format"] == formats[i] and type(target["boxes"]) is type(targets[0]["boxes"])
             boxes = torch.as_tensor(target["boxes"]).clone()

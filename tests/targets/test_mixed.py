@@ -40,17 +40,6 @@ def test_the_instances_of_both_images_are_kept(n, seed, p):
         assert target["names"] == own["names"] + (next_one["names"] if lam < 1 else [])
 
 
-def test_boxes_take_the_format_of_the_own_image():
-    images = torch.zeros(2, 3, 10, 10, dtype=torch.uint8)
-    targets = [
-        {"boxes": torch.tensor([[1.0, 2.0, 3.0, 4.0]]), "format": "xywh", "labels": torch.tensor([1])},
-        {"boxes": torch.tensor([[1.0, 2.0, 3.0, 4.0]]), "format": "xyxy", "labels": torch.tensor([2])},
-    ]
-    _, merged = T.MixUp()(images, targets)
-    assert merged[0]["boxes"].tolist() == [[1, 2, 3, 4], [1, 2, 2, 2]]
-    assert merged[1]["boxes"].tolist() == [[1, 2, 3, 4], [1, 2, 4, 6]]
-
-
 def test_a_loader_mixes_detection_targets():
     images, targets = detection(6, 3)
 

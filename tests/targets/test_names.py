@@ -84,18 +84,23 @@ def test_segmentations_are_refused(segmentation):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [None, 3, True, "boxes/1.txt", b"1", [], (), np.zeros((0, 4)), [[]], np.array(3), np.zeros(7), [1, 2, 3], {"a": 1}]
-    + [["a.txt", "b.txt", "c.txt", "d.txt"], np.array(["a", "b", "c", "d"]), np.zeros((2, 2)), {1, 2, 3, 4}],
+    ("names", "values"),
+    [
+        (
+            ("bbox", "bboxes", "bndbox"),
+            [None, 3, True, "boxes/1.txt", b"1", [], (), np.zeros((0, 4)), [[]], np.array(3), np.zeros(7), [1, 2, 3]]
+            + [["a.txt", "b.txt"] * 2, np.array(["a", "b", "c", "d"]), np.zeros((2, 2)), {"a": 1}, {1, 2, 3, 4}],
+        ),
+        (("segmentation",), [None, 3, "1.txt", [], [1, 2], ["1.png"], np.zeros(3), {"a": 1}]),
+        (("points",), [None, 3, "1.txt", [], [5], ["nose", "ear"], np.array(7), np.zeros(0)]),
+    ],
+    ids=["boxes", "segmentation", "keypoints"],
 )
-def test_other_values_under_box_names_pass_unchanged(value):
-    target = {"bbox": value, "bboxes": value, "bndbox": value}
-    assert moved(target)["bbox"] is value and moved([target])[0]["bbox"] is value
-
-
-@pytest.mark.parametrize("value", [None, 3, "1.txt", [], [1, 2], ["1.png"], np.zeros(3), {"a": 1}])
-def test_other_values_under_segmentation_pass_unchanged(value):
-    assert moved({"segmentation": value})["segmentation"] is value
+def test_other_values_under_these_names_pass_unchanged(names, values):
+    for value in values:
+        target = dict.fromkeys(names, value)
+        for found in (moved(target), moved([target])[0]):
+            assert all(found[name] is value for name in names), value
 
 
 # --- images, maps, keypoints and outlines under other names -----------------------------------------------------------
@@ -130,11 +135,6 @@ def test_keypoints_under_other_names_are_refused(name, value):
     with pytest.raises(TransformError, match=rf'{name} looks like keypoints.*"keypoints".*pass_through'):
         moved({name: value})
     assert moved({name: value}, pass_through=(name,))[name] is value
-
-
-@pytest.mark.parametrize("value", [None, 3, "1.txt", [], [5], ["nose", "ear"], np.array(7), np.zeros(0)])
-def test_other_values_under_keypoint_names_pass_unchanged(value):
-    assert moved({"points": value})["points"] is value
 
 
 @pytest.mark.parametrize("name", ["polygons", "segments", "contours"])

@@ -34,12 +34,13 @@ def files(folder: Path, **replaced: Any) -> list[tuple[str, Any]]:
     [
         ({"boxes": np.array([[5.0, 2.0, 1.0, 6.0]])}, "with its end before its beginning; .*box_format='xywh'"),
         ({"boxes": np.array([[5.0, np.nan, 9.0, 6.0]])}, "which is not finite"),
+        ({"boxes": np.array([[0.1, 0.2, 0.4, 0.6]])}, "boxes must be in pixels, .* relative_boxes=True"),
         ({"boxes": np.zeros(4)}, r"not of shape \(4,\)"),
         ({"labels": [1, 2]}, "boxes has 1 instances and labels has 2"),
         ({"mask": np.zeros((3, 3))}, r"mask must be .* not of shape \(3, 3\)"),
         ({"keypoints": [[[np.inf, 2.0]]]}, "keypoints must be"),
     ],
-    ids=["reversed", "not finite", "shape", "counts", "mask", "keypoint"],
+    ids=["reversed", "not finite", "relative", "shape", "counts", "mask", "keypoint"],
 )
 def test_invalid_targets_cost_their_sample(tmp_path, on_error, chain, replaced, reason):
     errors: list[DecodeError] = []

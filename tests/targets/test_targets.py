@@ -113,10 +113,12 @@ def test_integers_that_cannot_hold_a_moved_coordinate():
         moved({"boxes": np.array([[1, 2, 11, 8]], np.uint8)}, lambda plan: plan.pad(299, 0, 0, 0))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.int64])
-def test_empty_and_lost_boxes_of_any_dtype(dtype):
-    got = moved({"boxes": np.zeros((0, 4), dtype), "keypoints": np.array([[3, 6, 2]], dtype)}, crop)
-    assert got["boxes"].shape == (0, 4) and got["boxes"].dtype == dtype
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+@pytest.mark.parametrize("library", [np, torch])
+def test_empty_and_lost_boxes_of_any_dtype(library, dtype):
+    kind = getattr(library, dtype)
+    got = moved({"boxes": library.zeros((0, 4), dtype=kind), "keypoints": np.array([[3, 6, 2]], dtype)}, crop)
+    assert got["boxes"].shape == (0, 4) and got["boxes"].dtype == kind
     assert got["keypoints"].tolist() == [[0, 0, 0]] and got["keypoints"].dtype == dtype
 
 
@@ -126,17 +128,10 @@ def test_boxes_are_clipped_to_the_image():
     assert got[:2].tolist() == [[0, 0, 10, 10], [25, 15, 30, 20]] and (got[2, 2:] == got[2, :2]).any()
 
 
-@pytest.mark.parametrize("empty", [np.zeros((0, 4), np.float32), torch.zeros(0, 4), [], np.zeros(0)])
-def test_no_boxes(empty):
-    target = {"boxes": empty, "labels": np.zeros(0, np.int64)}
-    got = moved(target)
-    assert len(got["boxes"]) == 0 and type(got["boxes"]) is type(empty)
-
-
 @pytest.mark.parametrize("empty", [np.zeros(0), torch.zeros(0), [], ()])
-@pytest.mark.parametrize("key", ["masks", "keypoints"])
+@pytest.mark.parametrize("key", ["boxes", "masks", "keypoints"])
 def test_no_instances(key, empty):
-    got = moved({"boxes": [], key: empty}, flip)
+    got = moved({"boxes": [], "labels": np.zeros(0, np.int64), key: empty})
     assert len(got[key]) == 0 and type(got[key]) is type(empty)
     assert getattr(got[key], "dtype", None) == getattr(empty, "dtype", None)
 

@@ -11,8 +11,6 @@ from PIL import Image
 
 from cuaug import transforms as T
 
-__all__ = ["CHAIN", "DAMAGED", "Files", "columns", "photo"]
-
 #: What stands in place of a photo in tests of damage.
 DAMAGED = b"no image"
 
@@ -35,16 +33,3 @@ def columns(count: int, *, damaged: tuple[int, ...] = ()) -> dict[str, Any]:
     files = np.empty(count, dtype=object)
     files[:] = [DAMAGED if i in damaged else photo(i) for i in range(count)]
     return {"id": np.arange(count), "bytes": files, "name": np.array([f"n{i}" for i in range(count)], dtype=object)}
-
-
-class Files:
-    """The photos as a loader's source."""
-
-    def __init__(self, files: Any) -> None:
-        self.files = files
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        return self.files[index], index
