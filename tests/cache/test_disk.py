@@ -112,11 +112,8 @@ def test_the_first_record_of_a_sample_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(slow._store, "_allocate", allocate_late)
     assert is_same(slow.put(1, make_image(1)), make_image(1))
     offset = struct.unpack("<?3xIIIQ", fast._store._record(1))[-1]
-    assert (
-        is_same(views[0], make_image(1))
-        and offset == SIZES[1]
-        and verified_samples(slow) == verified_samples(fast) == [1]
-    )
+    assert is_same(views[0], make_image(1)) and offset == SIZES[1]
+    assert verified_samples(slow) == verified_samples(fast) == [1]
     assert slow.stats.bytes == 2 * SIZES[1]
 
 
@@ -209,10 +206,8 @@ def test_pixels_lost_in_a_crash_of_the_machine(tmp_path, damage, caplog):
     assert verified_samples(cache) == [i for i in range(10) if i != 4]
     assert caplog.text.count("do not match their checksum, of sample 4") == 1 == len(caplog.records)
     assert is_same(cache.put(4, make_image(4)), make_image(4))
-    assert (
-        verified_samples(cache) == verified_samples(open_cache(tmp_path)) == list(range(10))
-        and len(caplog.records) == 1
-    )
+    assert verified_samples(cache) == verified_samples(open_cache(tmp_path)) == list(range(10))
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("damage", ["transposed", "of another sample"])
@@ -362,7 +357,6 @@ def test_a_directory_deleted_while_in_use(tmp_path, caplog):
     cache = open_cache(tmp_path / "cache")
     cache.put(1, make_image(1))
     shutil.rmtree(tmp_path / "cache")
-    assert (
-        verified_samples(cache) == [1] and cache.put(2, make_image(2)) is None and cache.put(3, make_image(3)) is None
-    )
+    assert verified_samples(cache) == [1]
+    assert cache.put(2, make_image(2)) is None and cache.put(3, make_image(3)) is None
     assert caplog.text.count("takes no more samples: No such file") == 1 == len(caplog.records)

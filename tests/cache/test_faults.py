@@ -75,12 +75,10 @@ def test_a_fault_disables_the_cache(folder, fault, is_verified, caplog):
         assert all(is_same(cache.get(i), make_image(i)) for i in range(COUNT // 2))
     FAULTS[fault](folder)
     for _ in range(2):
-        assert (
-            cache.get(4) is None and cache.put(4, make_image(4)) is None and cache.put(COUNT - 1, make_image(0)) is None
-        )
-    assert all(
-        result is None or is_same(result, make_image(i)) for i in range(COUNT) if (result := cache.get(i)) is not None
-    )
+        assert cache.get(4) is None and cache.put(4, make_image(4)) is None
+        assert cache.put(COUNT - 1, make_image(0)) is None
+    results = [cache.get(i) for i in range(COUNT)]
+    assert all(result is None or is_same(result, make_image(i)) for i, result in enumerate(results))
     assert caplog.text.count("cannot be read; this process stops using it") == 1 == len(caplog.records)
     assert repr(str(folder)) in caplog.text
 
@@ -161,9 +159,8 @@ def test_a_faulty_cache_does_not_change_an_epoch(tmp_path, fault, caplog, monkey
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"no JSON", b"\xff", b"[" * 100_000, b"3"])
 def test_damaged_contents_are_refused(folder, text):
     (folder / "contents.json").write_bytes(text)
-    with pytest.raises(
-        LoaderError, match=r"the cache in '.*' is damaged: its contents.json is no JSON object; delete it"
-    ):
+    message = r"the cache in '.*' is damaged: its contents.json is no JSON object; delete it"
+    with pytest.raises(LoaderError, match=message):
         open_cache(folder)
 
 
@@ -228,9 +225,8 @@ def test_a_predictable_name_is_not_followed(tmp_path):
 @pytest.mark.parametrize("name", ["", *FILES])
 def test_files_that_others_can_write_are_refused(folder, name):
     os.chmod(folder / name, 0o775)
-    with pytest.raises(
-        LoaderError, match=r"is not trusted: .* \(mode 0775\): run `chmod go-w .*; use your own directory"
-    ):
+    message = r"is not trusted: .* \(mode 0775\): run `chmod go-w .*; use your own directory"
+    with pytest.raises(LoaderError, match=message):
         open_cache(folder)
     os.chmod(folder / name, 0o755)
     assert is_same(open_cache(folder).get(1), make_image(1))

@@ -6,7 +6,6 @@ import io
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -49,13 +48,6 @@ def test_a_device_that_does_not_work(files):
     for use in (lambda: cuaug.Loader(files, device="cuda"), lambda: cuaug.decode(files[0], device="cuda")):
         with pytest.raises(cuaug.DeviceError, match=r"cannot use cuda: .*; device=None takes the CPU .*doctor"):
             use()
-
-
-@pytest.mark.parametrize("columns", [5, 6])
-def test_boxes_with_further_columns(columns):
-    image, boxes = np.zeros((30, 40, 3), np.uint8), np.ones((2, columns), np.float32)
-    with pytest.raises(cuaug.TransformError, match=rf"boxes must be .*\(2, {columns}\): give further columns names of"):
-        T.RandomHorizontalFlip()(image, {"boxes": boxes})
 
 
 # --- functions in a chain ---------------------------------------------------------------------------------------------

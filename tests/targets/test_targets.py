@@ -297,6 +297,7 @@ def test_keypoints_with_two_axes_are_not_instances():
     ("target", "message"),
     [
         ({"boxes": np.zeros((3, 5))}, r"boxes must be \(K, 4\) finite numbers, xyxy, not of shape \(3, 5\)"),
+        ({"boxes": np.ones((2, 6), np.float32)}, r"not of shape \(2, 6\): give further columns names of"),
         ({"boxes": np.zeros(4)}, r"boxes must be .*, not of shape \(4,\)"),
         ({"boxes": np.array([[0, 0, 1, np.nan]])}, r"boxes .* not \[0.0, 0.0, 1.0, nan\] \(number 0\), .*not finite"),
         ({"boxes": [[0, 0, 1, 1], [5, 0, 4, 1]]}, r"boxes .* not \[5, 0, 4, 1\] \(number 1\), with its end before"),
