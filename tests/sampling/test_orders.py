@@ -370,18 +370,9 @@ def test_samplers_that_yield_other_values_are_refused(sampler, message):
 
 def test_repeated_indices_need_repeats_to_be_true():
     """Else all copies of a sample would be augmented equally."""
-
-    class Repeated:
-        repeats = False
-
-        def __len__(self):
-            return 4
-
-        def order(self, seed, epoch):
-            return [0, 3, 3, 1]
-
-    sampler = Repeated()
-    with pytest.raises(LoaderError, match="Repeated has repeats = False but yields index 3 twice"):
+    sampler = CustomOrder([0, 3, 3, 1])
+    sampler.repeats = False
+    with pytest.raises(LoaderError, match="CustomOrder has repeats = False but yields index 3 twice"):
         order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
     sampler.repeats = True
     assert order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5).tolist() == [0, 3, 3, 1]

@@ -14,6 +14,7 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.sources import Coco
+from tests.targets.test_mask_files import load
 from tests.targets.test_names import H, Labeled, W
 
 COUNT, SIDE = 14, 64
@@ -129,17 +130,12 @@ def test_a_replacement_brings_its_own_targets(tmp_path):
 
 def test_an_empty_batch_has_no_targets(tmp_path):
     data = source(tmp_path, damaged=(0, 1))
-    with Loader(data, TRAINING, batch_size=2, device="cpu", on_error="skip") as loader:
-        batch = next(iter(loader))
-        assert len(batch.images) == 0 and batch.labels == []
+    assert load(data, TRAINING, batch_size=2, on_error="skip") == []
 
 
 def test_a_cache_that_scales_images_is_refused(tmp_path):
-    with (
-        Loader(source(tmp_path), TRAINING, batch_size=2, device="cpu", cache=DecodedCache(short_side=32)) as loader,
-        pytest.raises(LoaderError, match="short_side=32 scales images down, but not their boxes"),
-    ):
-        next(iter(loader))
+    with pytest.raises(LoaderError, match="short_side=32 scales images down, but not their boxes"):
+        load(source(tmp_path), TRAINING, batch_size=2, cache=DecodedCache(short_side=32))
     with Loader(source(tmp_path, masks=True), TRAINING, batch_size=4, seed=0, device="cpu", cache="decoded") as loader:
         for _ in range(2):
             for images, targets in loader:
@@ -199,9 +195,7 @@ def test_a_collate_fn_receives_tensors(chain):
         "meta": ({"ids": np.arange(2, dtype=">i2")}, "text", 5),
         "names": ["a"],
     }
-    with Loader(Labeled(label), chain, batch_size=2, device="cpu", collate_fn=list) as loader:
-        _, labels = next(iter(loader))
-    for made in labels:
+    for made in load(Labeled(label), chain, batch_size=2, collate_fn=list):
         inner = made["meta"][0]["ids"]
         assert all(isinstance(value, torch.Tensor) for value in (made["boxes"], made["masks"], made["mask"], inner))
         assert made["boxes"].dtype == torch.float32 and inner.tolist() == [0, 1]

@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import Loader, TransformError
+from cuaug import TransformError
 from cuaug import transforms as T
+from tests.targets.test_mask_files import load
 
 H, W = 20, 30
 BOXES = [[1.0, 2.0, 11.0, 8.0]]
@@ -40,10 +41,8 @@ def moved(target: Any, **settings: Any) -> Any:
 def test_boxes_under_other_libraries_names_are_refused(name, boxes):
     """The names of Albumentations, Hugging Face, COCO and MMDetection."""
     for target in ({name: boxes}, {"objects": {name: boxes, "category": [1]}}, ({name: boxes}, 3)):
-        with pytest.raises(
-            TransformError,
-            match=rf"{name} looks like boxes, but only \"boxes\".*box_format.*xywh.*pass_through=\('{name}',\)",
-        ):
+        message = rf"{name} looks like boxes, but only \"boxes\".*box_format.*xywh.*pass_through=\('{name}',\)"
+        with pytest.raises(TransformError, match=message):
             moved(target)
     with pytest.raises(TransformError, match="is a list with boxes, masks, keypoints or images, but"):
         moved({"annotations": [{"id": 1}, {name: boxes}]})
@@ -201,9 +200,8 @@ def test_a_path_of_keys_names_one_value():
 
 
 def test_named_masks_have_the_images_size():
-    with pytest.raises(
-        TransformError, match=r"depth must be \(H, W\) or \(K, H, W\) numbers, .* not of shape \(3, 3\)"
-    ):
+    message = r"depth must be \(H, W\) or \(K, H, W\) numbers, .* not of shape \(3, 3\)"
+    with pytest.raises(TransformError, match=message):
         moved({"depth": np.zeros((3, 3))}, masks=("depth",))
     assert moved({"depth": None}, masks=("depth",))["depth"] is None
 
@@ -256,8 +254,7 @@ def in_call(label: Any, transform: T.Transform) -> Any:
 
 
 def in_loader(label: Any, transform: T.Transform) -> Any:
-    with Loader(Labeled(label), [transform], batch_size=2, device="cpu", collate_fn=list) as loader:
-        return next(iter(loader)).labels[0]
+    return load(Labeled(label), [transform], batch_size=2, collate_fn=list)[0]
 
 
 class Labeled:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from cuaug import DecodeError, Loader, TransformError
 from cuaug import transforms as T
+from tests.targets.test_mask_files import load
 
 H, W, COUNT, BAD = 20, 30, 6, 2
 VALID = {"boxes": np.array([[1.0, 2.0, 5.0, 6.0]]), "labels": [1]}
@@ -63,8 +64,5 @@ def test_invalid_targets_cost_their_sample(tmp_path, on_error, chain, replaced, 
 )
 def test_names_that_say_nothing_end_the_run(tmp_path, on_error, replaced, chain, message):
     """They are the chain's fault, and would cost every sample that has them."""
-    with (
-        Loader(files(tmp_path, **replaced), chain, batch_size=3, device="cpu", on_error=on_error) as loader,
-        pytest.raises(TransformError, match=rf"{BAD}\.png' \(sample {BAD}\): {message}"),
-    ):
-        list(loader)
+    with pytest.raises(TransformError, match=rf"{BAD}\.png' \(sample {BAD}\): {message}"):
+        load(files(tmp_path, **replaced), chain, batch_size=3, on_error=on_error)
