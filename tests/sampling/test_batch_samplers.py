@@ -248,22 +248,6 @@ def test_ranks_that_would_divide_a_batch_are_refused():
         batches_of(OnlyIter([[1], [2]]), 9, rank=0, world_size=3, last_batch="drop")
 
 
-def test_resuming_on_other_ranks():
-    alone = batches_of(grouped(24), 24)
-    with Loader(Memory(24), batch_sampler=grouped(24), device="cpu", seed=0) as loader:
-        iterator = iter(loader)
-        for _ in range(2):
-            next(iterator)
-        state = loader.state_dict()
-        iterator.close()
-    ranks = []
-    for rank in range(2):
-        with Loader(Memory(24), batch_sampler=grouped(24), rank=rank, world_size=2, device="cpu", seed=0) as loader:
-            loader.load_state_dict(state)
-            ranks.append([numbers_of(batch.images) for batch in loader])
-    assert [batch for step in zip(*ranks, strict=True) for batch in step] == alone[2:]
-
-
 @pytest.mark.parametrize(
     ("batch_sampler", "options", "message"),
     [
