@@ -121,16 +121,9 @@ def test_size_and_patches_of_qwen(height, width, patch):
     assert torch.equal(got, normalized(resized(image, h, w, 3), mean, std))
     inputs = chain.inputs(got)
     assert inputs["image_grid_thw"].tolist() == [[1, h // patch, w // patch]]
-    # The patches in order: by blocks of 2 x 2, and two equal frames in each channel.
-    places = [
-        (y + dy, x + dx)
-        for y in range(0, h // patch, 2) for x in range(0, w // patch, 2) for dy in (0, 1) for dx in (0, 1)
-    ]  # fmt: skip
-    assert inputs["pixel_values"].shape == (len(places), 3 * 2 * patch * patch)
-    for k in {0, 1, 2, len(places) // 2, len(places) - 1}:
-        y, x = (patch * place for place in places[k])
-        own = got[:, y : y + patch, x : x + patch]
-        assert torch.equal(inputs["pixel_values"][k], torch.stack([own, own], dim=1).flatten())
+    # By blocks of 2 x 2, and two equal frames in each channel.
+    want = packing.patches(got.numpy()[None], patch, merge=2, temporal=2)
+    np.testing.assert_array_equal(inputs["pixel_values"], want)
 
 
 def test_qwen_of_several_images():
@@ -150,15 +143,12 @@ def test_patches_of_siglip2(height, width, most):
     chain = read({"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": most})
     got = chain(picture(height, width))
     inputs = chain.inputs([got])
-    down, across = inputs["spatial_shapes"][0].tolist()
-    assert (16 * down, 16 * across) == got.shape[1:]
-    assert down * across <= most
-    assert inputs["pixel_attention_mask"].tolist() == [[1] * (down * across) + [0] * (most - down * across)]
-    last = got[:, -16:, -16:].permute(1, 2, 0).flatten()
-    assert torch.equal(inputs["pixel_values"][0, down * across - 1], last)
-    assert not inputs["pixel_values"][0, down * across :].any()
-    # A larger scale would need more patches: any size with one more step of both sides does.
-    assert (down + 1) * (across + 1) > most or down == 1 or across == 1
+    assert got.shape[1:] == packing.most_patches(height, width, 16, most)
+    assert inputs["spatial_shapes"].tolist() == [[side // 16 for side in got.shape[1:]]]
+    want = packing.patches(got.numpy()[None], 16, order="hwc")
+    assert inputs["pixel_attention_mask"].tolist() == [[1] * len(want) + [0] * (most - len(want))]
+    np.testing.assert_array_equal(inputs["pixel_values"][0, : len(want)], want)
+    assert not inputs["pixel_values"][0, len(want) :].any()
 
 
 @pytest.mark.parametrize(

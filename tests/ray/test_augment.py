@@ -14,7 +14,7 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.ray import Augment, draw_keys
 from tests.support.loader.further_pictures import Bytes
-from tests.support.ray.rows import CHAIN, DAMAGED, columns, photo
+from tests.support.ray.rows import CHAIN, DAMAGED, columns, objects, photo
 
 
 def augment(batch: dict[str, Any], chain: Any = CHAIN, **settings: Any) -> dict[str, Any]:
@@ -117,24 +117,16 @@ def test_tensors():
 
 def test_targets_move_and_are_columns_again():
     count = 3
-    boxes = np.empty(count, dtype=object)
-    for i in range(count):  # as Ray gives lists of lists
-        boxes[i] = np.array([np.array([1.0, 2.0, 30.0, 40.0])] * i, dtype=object)
+    box = np.array([1.0, 2.0, 30.0, 40.0])
+    boxes = objects([np.array([box] * i, dtype=object) for i in range(count)])  # as Ray gives lists of lists
     batch = columns(count) | {"boxes": boxes, "label": np.arange(count)}
-    batch["masks"] = _objects([np.ones((i, 50 + i, 60 + i), np.uint8) for i in range(count)])
+    batch["masks"] = objects([np.ones((i, 50 + i, 60 + i), np.uint8) for i in range(count)])
     flipped = augment(batch, [T.RandomHorizontalFlip(1.0), T.Resize((25, 30))], targets=["boxes", "masks"])
     assert [len(rows) for rows in flipped["boxes"]] == [0, 1, 2] and flipped["label"] is batch["label"]
     # Image 2 is 52 x 62: 62 - 30 = 32 and 62 - 1 = 61, scaled by 30 / 62 and 25 / 52.
     want = np.array([32 * 30 / 62, 2 * 25 / 52, 61 * 30 / 62, 40 * 25 / 52])
     np.testing.assert_allclose(np.asarray(flipped["boxes"][2], dtype=float), [want, want], rtol=1e-6)
     assert [mask.shape for mask in flipped["masks"]] == [(i, 25, 30) for i in range(count)]
-
-
-def _objects(values: list[Any]) -> Any:
-    column = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        column[i] = value
-    return column
 
 
 def test_a_damaged_row_is_named():
@@ -149,7 +141,7 @@ def test_a_damaged_row_is_named():
 
 def test_skipping_drops_the_row_from_all_columns(caplog):
     whole, batch = augment(columns(6)), columns(6, damaged=(0, 4))
-    batch["boxes"] = _objects([np.full((1, 4), i + 1.0) for i in range(6)])
+    batch["boxes"] = objects([np.full((1, 4), i + 1.0) for i in range(6)])
     transform = Augment(CHAIN, on_error="skip", device="cpu", threads=2, targets=["boxes"])
     with caplog.at_level(logging.WARNING):
         found = transform(batch)
@@ -209,14 +201,14 @@ def test_a_path_that_is_the_key_stays_beside_the_images(tmp_path):
     paths = [str(tmp_path / f"{i}.jpg") for i in range(2)]
     for i, path in enumerate(paths):
         (tmp_path / path).write_bytes(photo(i))
-    found = augment({"path": _objects(paths)}, image="path", key="path", out="image")
+    found = augment({"path": objects(paths)}, image="path", key="path", out="image")
     assert list(found) == ["path", "image"] and found["path"].tolist() == paths
-    assert list(augment({"path": _objects(paths)}, image="path", key="path")) == ["path"]
+    assert list(augment({"path": objects(paths)}, image="path", key="path")) == ["path"]
 
 
 @pytest.mark.parametrize("null", [None, float("nan"), np.float32("nan")])
 def test_a_null_image_is_a_damaged_row(null):
-    found = augment({"id": [0, 1], "bytes": _objects([null, photo(1)])}, on_error="skip")
+    found = augment({"id": [0, 1], "bytes": objects([null, photo(1)])}, on_error="skip")
     assert found["id"] == [1]
     # Ray gives a block of nulls alone as floats.
     assert augment({"id": [0], "bytes": np.array([np.nan], np.float32)}, on_error="skip")["id"] == []
@@ -235,8 +227,8 @@ def test_a_null_image_is_a_damaged_row(null):
 def test_a_bad_target_costs_its_row(bad, reason, caplog):
     """Rows of several lengths ended the run with NumPy's error; a null passed as no boxes."""
     boxes = np.array([[0.0, 0, 10, 10]])
-    bad = _objects(bad) if isinstance(bad, list) else bad
-    batch = columns(3) | {"boxes": _objects([boxes, bad, boxes])}
+    bad = objects(bad) if isinstance(bad, list) else bad
+    batch = columns(3) | {"boxes": objects([boxes, bad, boxes])}
     found = augment(batch, [T.Resize((20, 20))], targets=["boxes"], on_error="skip")
     assert found["id"].tolist() == [batch["id"][0], batch["id"][2]] and found["boxes"].shape == (2, 1, 4)
     with pytest.raises((cuaug.DecodeError, cuaug.TransformError), match=reason):
@@ -250,7 +242,7 @@ def test_keys_that_are_no_text_are_refused():
 
 def test_columns_beside_dropped_boxes_are_refused():
     two = np.array([[0.0, 0, 1, 1], [10, 10, 40, 40]])
-    batch = columns(3) | {"boxes": _objects([two] * 3), "labels": _objects([np.array([5, 6])] * 3)}
+    batch = columns(3) | {"boxes": objects([two] * 3), "labels": objects([np.array([5, 6])] * 3)}
     crop = [T.CenterCrop((30, 30)), T.SanitizeBoundingBoxes()]
     found = augment(batch, crop, targets=["boxes", "labels"])
     assert found["boxes"].shape == (3, 1, 4) and found["labels"].tolist() == [[6]] * 3
@@ -260,7 +252,7 @@ def test_columns_beside_dropped_boxes_are_refused():
     assert augment(batch, keep, targets=["boxes"])["labels"] is batch["labels"]
     # No box is dropped, or the column has another number of rows.
     assert augment(batch, [T.Resize((20, 20))], targets=["boxes"])["labels"] is batch["labels"]
-    other = batch | {"labels": _objects([np.arange(3)] * 3)}
+    other = batch | {"labels": objects([np.arange(3)] * 3)}
     assert augment(other, crop, targets=["boxes"])["labels"] is other["labels"]
 
 

@@ -28,17 +28,6 @@ def test_one_image(image):
     assert T.RandomHorizontalFlip(1)(image, 7)[1] == 7
 
 
-def test_a_batch_has_a_list_of_targets():
-    torch.manual_seed(0)
-    images = torch.rand(16, 3, 20, 30)
-    targets = [{"boxes": torch.from_numpy(BOXES), "number": i} for i in range(16)]
-    made, moved = T.RandomHorizontalFlip()(images, targets)
-    for before, after, target, i in zip(images, made, moved, range(16), strict=True):
-        flipped = not torch.equal(before, after)
-        assert target["boxes"].tolist() == ([[21, 3, 28, 8]] if flipped else BOXES.tolist()) and target["number"] == i
-    assert 0 < sum(t["boxes"][0, 0] == 21 for t in moved) < 16
-
-
 XYWH = {"box_format": "xywh", "mask_fill": 255}
 
 
@@ -112,25 +101,16 @@ def test_transforms_after_a_batch_transform_move_targets():
 
 
 @pytest.mark.parametrize(
-    ("images", "targets", "message"),
+    ("targets", "message"),
     [
-        (np.zeros((2, 9, 9, 3), np.uint8), ([{}],), "target must be one per image: 2, not 1"),
-        (
-            np.zeros((2, 9, 9, 3), np.uint8),
-            ({},),
-            "target of a batch must be a list of N targets, not .*dict",
-        ),
-        (
-            np.zeros((2, 9, 9, 3), np.uint8),
-            ([1, 2], 3),
-            r"target\[1\] of a batch must be a list of N targets, not .*int",
-        ),
-        (np.zeros((2, 9, 9, 3), np.uint8), ([3, {"boxes": [[1]]}],), r"boxes .* \(1, 1\) \(target 1 of the batch\)"),
+        ([{}], "target must be one per image: 2, not 1"),
+        ({}, "target of a batch must be a list of N targets, not .*dict"),
+        ([3, {"boxes": [[1]]}], r"boxes .* \(1, 1\) \(target 1 of the batch\)"),
     ],
 )
-def test_invalid_targets_are_refused(images, targets, message):
+def test_invalid_targets_are_refused(targets, message):
     with pytest.raises(TransformError, match=message):
-        T.Pad(1)(images, *targets)
+        T.Pad(1)(np.zeros((2, 9, 9, 3), np.uint8), targets)
 
 
 def test_invalid_target_formats_are_refused():

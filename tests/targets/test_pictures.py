@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from PIL import Image
 
 from cuaug import DecodedCache, DecodeError, DecodeOptions, Loader, LoaderError, TransformError
 from cuaug import transforms as T
+from tests.support.codec.encoded_images import encode
 from tests.support.transforms.cases import CASES
 from tests.targets.test_mask_files import load
 
@@ -160,17 +160,13 @@ def write(folder: Path, count: int = 6) -> tuple[list[str], list[str]]:
     return sides
 
 
-def data_of(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("layout", "stack", "dtype"),
     [("NCHW", True, None), ("NHWC", True, torch.float16), ("NCHW", False, torch.float16), ("NHWC", False, None)],
 )
 @pytest.mark.parametrize(
     "kind",
-    [str, Path, data_of, lambda path: np.asarray(Image.open(path)), Image.open,
+    [str, Path, lambda path: Path(path).read_bytes(), lambda path: np.asarray(Image.open(path)), Image.open,
      lambda path: torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)],
     ids=["str", "Path", "bytes", "array", "PIL", "tensor"],
 )  # fmt: skip
@@ -225,16 +221,13 @@ def test_limits_and_exif_hold_for_pictures(tmp_path):
     left, _ = write(tmp_path)
     exif = Image.Exif()
     exif[0x0112] = 3
-    file = io.BytesIO()
-    Image.fromarray(noise(0)).save(file, "PNG", exif=exif)
-    files = [(left[0], {"images": {"right": file.getvalue()}})]
+    files = [(left[0], {"images": {"right": encode(Image.fromarray(noise(0)), "PNG", exif=exif)}})]
     for apply_exif, want in ((True, noise(0)[::-1, ::-1]), (False, noise(0))):
         labels = load(files, decode=DecodeOptions(apply_exif=apply_exif))
         np.testing.assert_array_equal(labels["images"]["right"][0].permute(1, 2, 0), want)
-    big = io.BytesIO()
-    Image.new("RGB", (W, 2 * H)).save(big, "PNG")
+    big = encode(Image.new("RGB", (W, 2 * H)), "PNG")
     with pytest.raises(DecodeError, match=rf"images\.right: .* above the limit max_pixels={H * W}"):
-        load([(left[0], {"images": {"right": big.getvalue()}})], decode=DecodeOptions(max_pixels=H * W))
+        load([(left[0], {"images": {"right": big}})], decode=DecodeOptions(max_pixels=H * W))
 
 
 @pytest.mark.parametrize("chain", [[T.MixUp(num_classes=3)], [T.FiveCrop(4)], [T.Pad(1), T.Lambda(lambda x: x)]])
