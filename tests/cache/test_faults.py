@@ -204,16 +204,6 @@ def test_nothing_is_written_through_a_link(tmp_path, name, exists):
     assert target.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["index", "pixels", "lock"])
-def test_a_file_with_two_names_is_not_written(folder, tmp_path, name):
-    """It may be a file of the user's, or of a copy of the cache that was made with `cp --link`."""
-    (tmp_path / "mine").hardlink_to(folder / name)
-    before = (tmp_path / "mine").read_bytes()
-    with pytest.raises(LoaderError, match=rf"is not trusted: .*{name}' has 2 hard links, which would all change"):
-        open_cache(folder)
-    assert (tmp_path / "mine").read_bytes() == before
-
-
 def test_a_predictable_name_is_not_followed(tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "precious").write_bytes(b"precious")

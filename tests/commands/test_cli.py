@@ -38,14 +38,6 @@ def test_the_overview_shows_each_command_with_an_example(capsys, monkeypatch):
     assert not [line for line in shown if len(line) > 60 and not line.startswith(" " * 14 + "cuaug ")]
 
 
-@pytest.mark.parametrize("name", commands())
-def test_help_of_a_command_ends_with_its_example(name, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main([name, "--help"])
-    assert caught.value.code == 0
-    assert f"example: cuaug {name}" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_the_demo_draws_shapes_and_learns_them(tmp_path, monkeypatch, capsys):
     """Smaller than a user's, so less is learned; chance is 25 %."""

@@ -13,12 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 POLICIES = [ROOT / name for name in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")]
-DOCUMENTS = [
-    ROOT / "README.md",
-    *POLICIES,
-    *sorted((ROOT / "docs").glob("**/*.md")),
-    ROOT / "benchmarks" / "README.md",
-]
+DOCUMENTS = [ROOT / "README.md", *POLICIES, *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "benchmarks" / "README.md"]
 TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 

@@ -264,6 +264,7 @@ def test_dropping_a_box_drops_its_row_in_all_instance_fields():
         "scores": np.array([0.5, 0.25]),
         "image_id": np.array([8, 9]),
         "orig_size": torch.tensor([H, W]),
+        "size": torch.tensor([H, W]),
         "three": [1, 2, 3],
         "word": "ab",
         "camera": [7.0, 8.0],
@@ -273,7 +274,7 @@ def test_dropping_a_box_drops_its_row_in_all_instance_fields():
     assert got["keypoints"].shape == (1, 2, 3) and got["labels"].tolist() == [5] and got["names"] == ["b"]
     assert got["scores"].tolist() == [0.25] and got["three"] == [1, 2, 3] and got["word"] == "ab"
     assert got["colors"] == ((1, 2),)
-    for unchanged in ("mask", "image_id", "orig_size", "pair", "img_shape", "letterbox", "input", "camera"):
+    for unchanged in ("mask", "image_id", "orig_size", "size", "pair", "img_shape", "letterbox", "input", "camera"):
         assert len(got[unchanged]) == len(target[unchanged])
 
 
