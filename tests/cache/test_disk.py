@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ import pytest
 
 from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
+from tests.support.cache import cached_images
 from tests.support.cache.cached_images import is_same, make_image, overlap, run
 
 COUNT = 400
@@ -29,20 +31,14 @@ SIZES = [make_image(i).nbytes for i in range(COUNT)]
 FORK = multiprocessing.get_context("fork")
 PROGRAM = """
 import logging, os, resource, sys
-import numpy as np
-from cuaug.cache import DecodedCache
-from tests.support.cache.cached_images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same, open_cache
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 directory, limit = sys.argv[1], int(sys.argv[2])
-cache = DecodedCache(limit_bytes=limit, directory=directory)
-cache.open(400, {"source": "a"})
+cache = open_cache(directory, limit, count=400)
 """
 
 
-def open_cache(directory: Path, limit_bytes: int = 1 << 24, **contents: str) -> DecodedCache:
-    cache = DecodedCache(limit_bytes=limit_bytes, directory=directory)
-    cache.open(COUNT, contents or {"source": "a"})
-    return cache
+open_cache = functools.partial(cached_images.open_cache, count=COUNT)
 
 
 def verified_samples(cache: DecodedCache) -> list[int]:
@@ -181,7 +177,7 @@ def test_killed_while_the_cache_is_made(tmp_path):
     body = """
 import cuaug.cache.disk_store
 cuaug.cache.disk_store.os.replace = lambda *names, **directories: os._exit(0)
-DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"source": "a"})
+open_cache(directory + "/made", limit, count=400)
 """
     run(PROGRAM + body, tmp_path, 1 << 24)
     cache = open_cache(tmp_path / "made")

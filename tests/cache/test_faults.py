@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import random
 import stat
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from tests.fuzz import fuzz_cache
+from tests.support.cache import cached_images
 from tests.support.cache.cached_images import ROOT, is_same, make_image
 from tests.support.foreign_files import NOBODY, chown_to_nobody
 from tests.support.loader.further_pictures import write_photos
@@ -29,10 +31,7 @@ SIZES = [make_image(i).nbytes for i in range(COUNT)]
 FILES = ("contents.json", "index", "pixels", "lock")
 
 
-def open_cache(directory: Path, count: int = COUNT, short_side: int | None = None) -> DecodedCache:
-    cache = DecodedCache(short_side, limit_bytes=1 << 24, directory=directory)
-    cache.open(count, {"source": "a"})
-    return cache
+open_cache = functools.partial(cached_images.open_cache, count=COUNT)
 
 
 @pytest.fixture
@@ -241,23 +240,18 @@ def test_new_files_are_not_writable_by_others(tmp_path):
 
 AS_NOBODY = f"""
 import os, sys
-from cuaug import DecodedCache, LoaderError
-from tests.support.cache.cached_images import make_image, is_same
+from cuaug import LoaderError
+from tests.support.cache.cached_images import make_image, is_same, open_cache
 image, other = make_image(1), make_image(0)
 
-def open_cache(directory):
-    cache = DecodedCache(limit_bytes=1 << 24, directory=directory)
-    cache.open({COUNT}, {{"source": "a"}})
-    return cache
-
 # As root first, to import every module: nobody may be unable to read the folder of this clone.
-rehearsal = open_cache(sys.argv[2])
+rehearsal = open_cache(sys.argv[2], count={COUNT})
 assert is_same(rehearsal.put(1, image), image)
 rehearsal._store._stop_adding("it is a rehearsal")
 os.setgid({NOBODY})
 os.setuid({NOBODY})
 try:
-    cache = open_cache(sys.argv[1])
+    cache = open_cache(sys.argv[1], count={COUNT})
 except LoaderError as error:
     sys.exit(f"refused: {{error}}")
 assert is_same(cache.get(1), image) and cache.put({COUNT - 1}, other) is None

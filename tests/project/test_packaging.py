@@ -20,21 +20,9 @@ import cuaug
 ROOT = Path(__file__).parents[2]
 FOLDERS = (".github", "cuaug", "kernels", "tests", "docs", "examples", "benchmarks")
 FILES = (
-    "pyproject.toml",
-    "setup.py",
-    "MANIFEST.in",
-    "mkdocs.yml",
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "CITATION.cff",
-    "CODE_OF_CONDUCT.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "Makefile",
-    ".clang-format",
-    ".pre-commit-config.yaml",
-)
+    "pyproject.toml", "setup.py", "MANIFEST.in", "mkdocs.yml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff",
+    "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", ".clang-format", ".pre-commit-config.yaml",
+)  # fmt: skip
 BUILT = shutil.ignore_patterns("*.so", "__pycache__")
 pytestmark = pytest.mark.slow
 

@@ -46,12 +46,8 @@ def smooth(transform: T.Transform) -> T.Transform:
         return T.ElasticTransform([min(a, 60) for a in transform.alpha], [max(s, 4) for s in transform.sigma])
     transform = copy.copy(transform)
     if hasattr(transform, "warp_options"):
-        transform.warp_options = {
-            **transform.warp_options,
-            "filter": Filter.BILINEAR,
-            "border": Border.CONSTANT,
-            "fill": 0.0,
-        }
+        how = {"filter": Filter.BILINEAR, "border": Border.CONSTANT, "fill": 0.0}
+        transform.warp_options = transform.warp_options | how
     for name, value in (("_fill", 0.0), ("_border", Border.CONSTANT), ("_filter", Filter.BILINEAR)):
         if hasattr(transform, name):
             setattr(transform, name, value)

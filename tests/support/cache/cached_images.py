@@ -12,9 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.cache import DecodedCache
 from tests.support.loader import programs
 
 ROOT = Path(__file__).parents[3]
+
+
+def open_cache(directory: Path, limit_bytes: int = 1 << 24, *, count: int = 40, **contents: str) -> DecodedCache:
+    """The cache in a directory, for a data set of `count` samples."""
+    cache = DecodedCache(limit_bytes=limit_bytes, directory=directory)
+    cache.open(count, contents or {"source": "a"})
+    return cache
 
 
 def make_image(index: int, height: int | None = None, width: int | None = None) -> NDArray[np.uint8]:
