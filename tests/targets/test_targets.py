@@ -50,6 +50,11 @@ def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]
     return [*map(mover(plan.compile()), range(n))]
 
 
+def made(values: list[Any], dtype: Any) -> Any:
+    """A tensor or an array, by the library of its dtype."""
+    return torch.tensor(values, dtype=dtype) if isinstance(dtype, torch.dtype) else np.array(values, dtype)
+
+
 # --- boxes ------------------------------------------------------------------------------------------------------------
 
 
@@ -59,12 +64,7 @@ def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]
     "kind", [np.float32, np.float64, torch.float32, torch.float64, torch.float16, torch.bfloat16, list]
 )
 def test_formats_and_types_of_boxes(format, given, kind):
-    if kind is list:
-        boxes: Any = BOXES[format]
-    else:
-        boxes = (
-            torch.tensor(BOXES[format], dtype=kind) if isinstance(kind, torch.dtype) else np.array(BOXES[format], kind)
-        )
+    boxes = BOXES[format] if kind is list else made(BOXES[format], kind)
     target = {"boxes": boxes}
     if given != "by box_format":
         target["format"] = format.upper() if given == "in capitals" else format
@@ -100,7 +100,7 @@ def test_integers_keep_their_dtype(dtype):
 
     for name in ("boxes", "keypoints"):
         rows = [[2, 4, 11, 8], [3, 6, 30, 20]] if name == "boxes" else [[11, 8], [30, 20]]
-        value = torch.tensor(rows, dtype=dtype) if isinstance(dtype, torch.dtype) else np.array(rows, dtype)
+        value = made(rows, dtype)
         got = moved({name: value}, shrink)[name]
         assert got.dtype == dtype and type(got) is type(value)
         want = np.asarray(rows) / 2
