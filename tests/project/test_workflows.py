@@ -1,4 +1,4 @@
-"""CI workflows, templates and hooks are valid YAML that names commands, files and versions that exist; names of files."""
+"""Workflows, templates and hooks are valid YAML that names what exists; tracked files have usual names."""
 
 from __future__ import annotations
 
