@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ import pytest
 
 from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
+from tests.support.cache import cached_images
 from tests.support.cache.cached_images import is_same, make_image, overlap, run
 
 COUNT = 400
@@ -29,20 +31,14 @@ SIZES = [make_image(i).nbytes for i in range(COUNT)]
 FORK = multiprocessing.get_context("fork")
 PROGRAM = """
 import logging, os, resource, sys
-import numpy as np
-from cuaug.cache import DecodedCache
-from tests.support.cache.cached_images import make_image, is_same
+from tests.support.cache.cached_images import make_image, is_same, open_cache
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 directory, limit = sys.argv[1], int(sys.argv[2])
-cache = DecodedCache(limit_bytes=limit, directory=directory)
-cache.open(400, {"source": "a"})
+cache = open_cache(directory, limit, count=400)
 """
 
 
-def open_cache(directory: Path, limit_bytes: int = 1 << 24, **contents: str) -> DecodedCache:
-    cache = DecodedCache(limit_bytes=limit_bytes, directory=directory)
-    cache.open(COUNT, contents or {"source": "a"})
-    return cache
+open_cache = functools.partial(cached_images.open_cache, count=COUNT)
 
 
 def verified_samples(cache: DecodedCache) -> list[int]:
@@ -112,11 +108,8 @@ def test_the_first_record_of_a_sample_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(slow._store, "_allocate", allocate_late)
     assert is_same(slow.put(1, make_image(1)), make_image(1))
     offset = struct.unpack("<?3xIIIQ", fast._store._record(1))[-1]
-    assert (
-        is_same(views[0], make_image(1))
-        and offset == SIZES[1]
-        and verified_samples(slow) == verified_samples(fast) == [1]
-    )
+    assert is_same(views[0], make_image(1)) and offset == SIZES[1]
+    assert verified_samples(slow) == verified_samples(fast) == [1]
     assert slow.stats.bytes == 2 * SIZES[1]
 
 
@@ -184,7 +177,7 @@ def test_killed_while_the_cache_is_made(tmp_path):
     body = """
 import cuaug.cache.disk_store
 cuaug.cache.disk_store.os.replace = lambda *names, **directories: os._exit(0)
-DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"source": "a"})
+open_cache(directory + "/made", limit, count=400)
 """
     run(PROGRAM + body, tmp_path, 1 << 24)
     cache = open_cache(tmp_path / "made")
@@ -209,10 +202,8 @@ def test_pixels_lost_in_a_crash_of_the_machine(tmp_path, damage, caplog):
     assert verified_samples(cache) == [i for i in range(10) if i != 4]
     assert caplog.text.count("do not match their checksum, of sample 4") == 1 == len(caplog.records)
     assert is_same(cache.put(4, make_image(4)), make_image(4))
-    assert (
-        verified_samples(cache) == verified_samples(open_cache(tmp_path)) == list(range(10))
-        and len(caplog.records) == 1
-    )
+    assert verified_samples(cache) == verified_samples(open_cache(tmp_path)) == list(range(10))
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("damage", ["transposed", "of another sample"])
@@ -330,9 +321,6 @@ def test_another_version_is_refused(tmp_path):
 
 def test_a_cache_with_a_missing_file_is_refused(tmp_path):
     open_cache(tmp_path)
-    os.truncate(tmp_path / "index", 240)
-    with pytest.raises(LoaderError, match="damaged: its index has a wrong length; delete it"):
-        open_cache(tmp_path)
     os.remove(tmp_path / "index")
     with pytest.raises(LoaderError, match=r"directory .* cannot hold a cache: .*No such file"):
         open_cache(tmp_path)
@@ -365,7 +353,6 @@ def test_a_directory_deleted_while_in_use(tmp_path, caplog):
     cache = open_cache(tmp_path / "cache")
     cache.put(1, make_image(1))
     shutil.rmtree(tmp_path / "cache")
-    assert (
-        verified_samples(cache) == [1] and cache.put(2, make_image(2)) is None and cache.put(3, make_image(3)) is None
-    )
+    assert verified_samples(cache) == [1]
+    assert cache.put(2, make_image(2)) is None and cache.put(3, make_image(3)) is None
     assert caplog.text.count("takes no more samples: No such file") == 1 == len(caplog.records)

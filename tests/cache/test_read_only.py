@@ -10,31 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
-from tests.support.cache.cached_images import is_same, make_image
+from tests.support.cache.cached_images import ROOT, is_same, make_image, open_cache
 
-ROOT = Path(__file__).parents[2]
 MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
 PROGRAM = """
 import sys
-from cuaug.cache import DecodedCache
-from tests.support.cache.cached_images import make_image, is_same
-cache = DecodedCache(limit_bytes=1 << 24, directory=sys.argv[1])
+from tests.support.cache.cached_images import make_image, is_same, open_cache
 try:
     open(sys.argv[1] + "/index", "r+b")
 except OSError as error:
     print(error.strerror)
-cache.open(40, {"source": "a"})
+cache = open_cache(sys.argv[1])
 assert is_same(cache.get(1), make_image(1)) and cache.get(2) is None and cache.put(2, make_image(2)) is None
 print(cache.stats.samples)
 """
-
-
-def open_cache(directory: Path, count: int = 40, source: str = "a") -> DecodedCache:
-    cache = DecodedCache(limit_bytes=1 << 24, directory=directory)
-    cache.open(count, {"source": source})
-    return cache
 
 
 @pytest.fixture
@@ -75,11 +65,8 @@ def test_on_a_read_only_mount(filled):
 def test_a_read_only_cache_is_read_and_never_written(read_only, caplog):
     before = {path.name: path.read_bytes() for path in read_only.iterdir()}
     cache = open_cache(read_only)
-    assert (
-        is_same(cache.get(1), make_image(1))
-        and is_same(cache.put(1, make_image(1)), make_image(1))
-        and not caplog.records
-    )
+    assert is_same(cache.get(1), make_image(1)) and is_same(cache.put(1, make_image(1)), make_image(1))
+    assert not caplog.records
     for i in (2, 3):
         assert cache.get(i) is None and cache.put(i, make_image(i)) is None
     assert caplog.text.count("takes no more samples: it cannot be written to") == 1 == len(caplog.records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import struct
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cuaug.commands.cli import main
 from tests.support.codec.encoded_images import encode
 from tests.support.loader.further_pictures import png
 from tests.support.sources.writers import KINDS, samples, value_size_at, write_environment, write_tar
@@ -19,15 +19,9 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def checked(capfd):
+def checked(run):
     """Checks paths; returns the exit status, output lines and stderr."""
-
-    def run(*arguments: object) -> tuple[int, list[str], str]:
-        status = main(["check", "--threads", "2", *map(str, arguments)])
-        told = capfd.readouterr()
-        return status, told.out.splitlines(), told.err
-
-    return run
+    return functools.partial(run, "check", "--threads", 2)
 
 
 def photos(folder: Path) -> list[Path]:
@@ -130,10 +124,8 @@ def test_samples_under_way_are_checked_one_by_one(checked, monkeypatch):
         [opened, begun[3], sound[3], begun[4], sound[4], *begun[5:], *sound[5:]],
     )
     status, lines, errors = checked("a", "b")
-    assert (status, lines) == (
-        1,
-        ["'path 2' (sample 2): it ends the process by SIGBUS", "9 of 9 samples checked, 1 damaged"],
-    )
+    found = ["'path 2' (sample 2): it ends the process by SIGBUS", "9 of 9 samples checked, 1 damaged"]
+    assert (status, lines) == (1, found)
     assert errors == "cuaug check: one of the samples 0, 2, 3 ends the process by SIGBUS: checking each alone\n"
     assert [(each["alone"], each["begin"]) for each in requests] == [([], 0), ([0, 2, 3], 4), ([3], 4)]
 
@@ -155,16 +147,9 @@ def test_a_data_set_that_crashes_every_process(checked, monkeypatch):
     assert errors == "cuaug check: gave up after 50 crashed processes\n"
 
 
-def in_place_of_h5py(folder: Path, monkeypatch, code: str) -> None:
-    """Puts a module in place of h5py that imports h5py and runs code in the child."""
-    head = f"import os, sys, time\nsys.path.remove({str(folder)!r})\ndel sys.modules['h5py']\nimport h5py\n"
-    (folder / "h5py.py").write_text(head + code)
-    monkeypatch.syspath_prepend(folder)
-
-
-def test_a_container_that_crashes_the_process(tmp_path, checked, monkeypatch):
+def test_a_container_that_crashes_the_process(tmp_path, checked, in_place_of):
     KINDS["hdf5"].write(tmp_path, samples())
-    in_place_of_h5py(tmp_path, monkeypatch, "os.kill(os.getpid(), 11)")
+    in_place_of("h5py", "os.kill(os.getpid(), 11)")
     status, lines, errors = checked(tmp_path / "data.h5")
     assert (status, lines) == (1, []) and errors == (
         f"cuaug check: opening {tmp_path}/data.h5 ends the process by SIGSEGV\n"
@@ -172,9 +157,9 @@ def test_a_container_that_crashes_the_process(tmp_path, checked, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_sample_that_hangs(tmp_path, checked, monkeypatch):
+def test_a_sample_that_hangs(tmp_path, checked, in_place_of):
     KINDS["hdf5"].write(tmp_path, samples())
-    Path(tmp_path / "data.h5").rename(tmp_path / "other.h5")
+    (tmp_path / "data.h5").rename(tmp_path / "other.h5")
     code = """
 with h5py.File(FOLDER + "/other.h5") as old, h5py.File(FOLDER + "/data.h5", "w") as new:
     new["images"], new["labels"] = old["pixels"][:], old["labels"][:]
@@ -185,15 +170,12 @@ def slow(self, rows):
     return read(self, rows)
 h5py.Dataset.__getitem__ = slow
 """
-    in_place_of_h5py(tmp_path, monkeypatch, f"FOLDER = {str(tmp_path)!r}\n" + code)
+    in_place_of("h5py", f"FOLDER = {str(tmp_path)!r}\n" + code)
     status, lines, _ = checked(tmp_path / "data.h5", "--no-decode", "--timeout", 4)
-    assert (status, lines) == (
-        1,
-        [
-            f"'{tmp_path}/data.h5/images[3]' (sample 3): it takes longer than 4 seconds",
-            "12 of 12 samples checked, 1 damaged",
-        ],
-    )
+    assert status == 1 and lines == [
+        f"'{tmp_path}/data.h5/images[3]' (sample 3): it takes longer than 4 seconds",
+        "12 of 12 samples checked, 1 damaged",
+    ]
 
 
 def test_modules_in_the_working_folder_are_not_imported(tmp_path, checked, monkeypatch):

@@ -1,18 +1,23 @@
-"""`cuaug` alone and `cuaug demo`."""
+"""`cuaug` alone, `cuaug demo`, and the progress bar of commands."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from cuaug.commands import demo
+from cuaug.commands import demo, progress_bar
 from cuaug.commands.cli import main, make_parser
+from cuaug.commands.progress_bar import Progress
+from tests.support.sources import writers
+from tests.support.sources.writers import samples
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -31,14 +36,6 @@ def test_the_overview_shows_each_command_with_an_example(capsys, monkeypatch):
         words = shlex.split(example.partition(" > ")[0])
         assert make_parser().parse_args(words[1:]).command == name
     assert not [line for line in shown if len(line) > 60 and not line.startswith(" " * 14 + "cuaug ")]
-
-
-@pytest.mark.parametrize("name", commands())
-def test_help_of_a_command_ends_with_its_example(name, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main([name, "--help"])
-    assert caught.value.code == 0
-    assert f"example: cuaug {name}" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -79,3 +76,45 @@ def test_errors_of_the_demo_are_one_line(arguments, says, tmp_path: Path, monkey
     assert main(["demo", "--device", "cpu", *arguments]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("cuaug demo: ") and says in line
+
+
+# --- the progress bar: one line on a terminal, nothing elsewhere ------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Sets the time, in seconds."""
+    now = [100.0]
+    monkeypatch.setattr(progress_bar.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("total", [0, 1])
+def test_more_items_than_were_counted(clock, total):
+    stream = Terminal()
+    bar = Progress(stream, total)
+    for _ in range(3):
+        clock[0] += 1
+        bar.advance()
+    assert stream.getvalue().endswith("3 files")
+
+
+def test_nothing_is_printed_where_there_is_no_terminal():
+    stream = io.StringIO()
+    bar = Progress(stream, 3)
+    bar.advance()
+    bar.clear()
+    assert stream.getvalue() == ""
+
+
+def test_check_shows_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    writers.write_files(tmp_path, samples(3))
+    assert main(["check", str(tmp_path / "table.csv")]) == 0
+    assert f"[{'#' * 24}] 3 of 3 samples" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert sys.stderr.getvalue().endswith("\r\033[K")  # type: ignore[attr-defined]

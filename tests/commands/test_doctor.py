@@ -34,19 +34,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def line(text: str, path: str, name: str) -> tuple[str, str, str]:
-    """(verdict, text, fix) of one finding in a report."""
-    section = text.split("GPU\n")[path == "GPU"]
-    lines = section.splitlines()
-    at = next(i for i, words in enumerate(lines) if words[4:].strip().startswith(name))
-    following = lines[at + 1].strip() if at + 1 < len(lines) else ""
-    return (
-        lines[at][2:4].strip(),
-        lines[at][18:].strip(),
-        following.removeprefix("fix: ") if "fix:" in following else "",
-    )
-
-
 @pytest.fixture
 def only(monkeypatch):
     """Runs some of the checks: all of them would take too long in every test."""
@@ -87,9 +74,9 @@ def test_all_checks():
     done = run("doctor")
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
-    assert line(done.stdout, "CPU", "CPU kernels")[0] == "OK"
-    assert line(done.stdout, "CPU", "Loader")[:2] == ("OK", line(done.stdout, "CPU", "Loader")[1])
-    assert "8 files in 2 batches on cpu" in done.stdout
+    for_cpu = done.stdout.partition("GPU\n")[0]
+    assert re.search("^  OK  CPU kernels ", for_cpu, re.MULTILINE)
+    assert re.search("^  OK  Loader .*8 files in 2 batches on cpu", for_cpu, re.MULTILINE)
     assert "loading works on the" in done.stdout.splitlines()[-1]
 
 
@@ -129,16 +116,17 @@ def test_missing_cupy(only, fake_package):
         assert found[name].fix == install_command("cuda13" if (torch.version.cuda or "").startswith("13") else "cuda12")
 
 
+CUPY = """
+import sys, types
+__version__ = "14.0"
+cuda = sys.modules["cupy.cuda"] = types.ModuleType("cupy.cuda")
+cuda.driver = types.SimpleNamespace(get_build_version=lambda: {build})
+"""
+
+
 def test_cupy_for_another_cuda(only, fake_package):
-    cupy = """
-        import sys, types
-        __version__ = "14.0"
-        cuda = sys.modules["cupy.cuda"] = types.ModuleType("cupy.cuda")
-        cuda.driver = types.SimpleNamespace(get_build_version=lambda: 11080)
-    """
-    torch = "import types; version = types.SimpleNamespace(cuda='13.0'); __version__ = '2.11'"
-    fake_package("torch", torch)
-    found = only("CuPy", PYTHONPATH=fake_package("cupy", cupy))["GPU CuPy"]
+    fake_package("torch", "import types; version = types.SimpleNamespace(cuda='13.0'); __version__ = '2.11'")
+    found = only("CuPy", PYTHONPATH=fake_package("cupy", CUPY.format(build=11080)))["GPU CuPy"]
     assert found.text == "CuPy 14.0 is built for CUDA 11, torch for CUDA 13"
     assert found.fix.endswith(install_command("cuda13"))
 
@@ -148,13 +136,7 @@ def test_two_cupys(only, fake_package, tmp_path):
     for name in ("cupy-cuda11x", "cupy-cuda13x"):
         (tmp_path / f"{name}-1.dist-info").mkdir()
         (tmp_path / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    cupy = """
-        import sys, types
-        __version__ = "14.0"
-        cuda = sys.modules["cupy.cuda"] = types.ModuleType("cupy.cuda")
-        cuda.driver = types.SimpleNamespace(get_build_version=lambda: 13000)
-    """
-    found = only("CuPy", PYTHONPATH=fake_package("cupy", cupy))["GPU CuPy"]
+    found = only("CuPy", PYTHONPATH=fake_package("cupy", CUPY.format(build=13000)))["GPU CuPy"]
     assert found.verdict == "no" and "cupy-cuda11x and" in found.text and "installed over each other" in found.text
     assert found.fix.startswith("pip uninstall -y cupy-cuda11x ") and "cupy-cuda13x && pip install" in found.fix
 
@@ -264,9 +246,8 @@ def test_findings_are_printed_at_once():
     assert [check[0] for check in doctor.CHECKS] == sorted(check[0] for check in doctor.CHECKS), "one heading each"
 
 
-def test_version_and_help():
+def test_version():
     assert run("--version").stdout.startswith("cuaug 0.1.0")
-    assert "doctor" in run("--help").stdout
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
@@ -275,14 +256,6 @@ def test_a_closed_output(closed):
     program = "from cuaug.commands import cli, doctor; del doctor.CHECKS[1:]; raise SystemExit(cli.main(['doctor']))"
     done = subprocess.run(f'"{sys.executable}" -c "{program}" {closed}', shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == done.stderr == ""
-
-
-def test_the_command_imports_nothing_heavy():
-    program = (
-        "import sys, cuaug.commands.cli, cuaug; print([m for m in ('numpy', 'torch', 'cupy') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 class Engine:
@@ -331,11 +304,7 @@ class Engine:
             "does not decode without fancy_upsampling, red came as red=0 g",
             True,
         ),
-        (
-            Engine(fancy1=RuntimeError("no"), fancy0=None),
-            "fails with fancy_upsampling (RuntimeError: no), does n",
-            True,
-        ),
+        (Engine(fancy1=RuntimeError("no"), fancy0=None), "fails with fancy_upsampling (RuntimeError: no), does", True),
     ],
 )
 def test_the_jpeg_engine_is_reported(monkeypatch, engine, wanted, others):

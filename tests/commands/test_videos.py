@@ -10,7 +10,6 @@ from PIL import Image
 
 from cuaug import Loader, LoaderTimeoutError
 from cuaug.codec.video import decoder as video_module
-from cuaug.commands.cli import main
 from cuaug.sources import Videos
 from tests.support.video.videos import Video, make_video
 
@@ -40,18 +39,6 @@ def folder(tmp_path, data) -> Path:
     paths[2].write_bytes(damaged)
     paths[3].write_bytes(b"this is no video" * 100)
     return folder
-
-
-@pytest.fixture
-def run(capfd):
-    """Runs a command; returns the exit status, output lines and stderr."""
-
-    def run(*arguments: object) -> tuple[int, list[str], str]:
-        status = main(list(map(str, arguments)))
-        told = capfd.readouterr()
-        return status, told.out.splitlines(), told.err
-
-    return run
 
 
 def test_check_names_the_time_of_the_damage(folder, run):
@@ -92,14 +79,6 @@ def test_check_of_a_folder_with_an_image_checks_images(folder, run):
 # --- time limits -----------------------------------------------------------------------------------------------------
 
 
-def in_place_of_av(folder: Path, monkeypatch, code: str) -> None:
-    """Puts a module in place of PyAV that imports PyAV and runs code in the child."""
-    folder.mkdir()
-    head = f"import sys, time\nsys.path.remove({str(folder)!r})\ndel sys.modules['av']\nimport av\n"
-    (folder / "av.py").write_text(head + code)
-    monkeypatch.syspath_prepend(folder)
-
-
 _STUCK = """
 from cuaug.codec.video import decoder as video
 decode = video._Decoding._take
@@ -114,24 +93,20 @@ original, video.VideoDecoder.check = video.VideoDecoder.check, check
 
 
 @pytest.mark.slow
-def test_check_names_a_video_whose_decoder_hangs(folder, run, tmp_path, monkeypatch):
-    in_place_of_av(tmp_path / "stub", monkeypatch, _STUCK.format(seconds=60, name="ant/1.mp4"))
-    status, lines, _ = run(
-        "check", "--threads", "1", "--timeout", "3", folder / "ant" / "0.mp4", folder / "ant" / "1.mp4"
-    )
-    assert (status, lines) == (
-        1,
-        [
-            f"'{folder}/ant/1.mp4' (sample 1): it takes longer than 3 seconds",
-            "2 of 2 samples checked, 1 damaged",
-        ],
-    )
+def test_check_names_a_video_whose_decoder_hangs(folder, run, in_place_of):
+    in_place_of("av", _STUCK.format(seconds=60, name="ant/1.mp4"))
+    videos = [folder / "ant" / "0.mp4", folder / "ant" / "1.mp4"]
+    status, lines, _ = run("check", "--threads", "1", "--timeout", "3", *videos)
+    assert status == 1 and lines == [
+        f"'{videos[1]}' (sample 1): it takes longer than 3 seconds",
+        "2 of 2 samples checked, 1 damaged",
+    ]
 
 
 @pytest.mark.slow
-def test_check_lets_a_long_video_take_its_time(folder, run, tmp_path, monkeypatch):
+def test_check_lets_a_long_video_take_its_time(folder, run, in_place_of):
     """Decoding it takes 6 s; no second passes without a frame."""
-    in_place_of_av(tmp_path / "stub", monkeypatch, _STUCK.format(seconds=0.2, name="ant/0.mp4"))
+    in_place_of("av", _STUCK.format(seconds=0.2, name="ant/0.mp4"))
     status, lines, _ = run("check", "--threads", "1", "--timeout", "3", folder / "ant" / "0.mp4")
     assert (status, lines) == (0, ["1 of 1 samples checked, 0 damaged"])
 

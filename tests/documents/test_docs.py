@@ -13,12 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 POLICIES = [ROOT / name for name in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")]
-DOCUMENTS = [
-    ROOT / "README.md",
-    *POLICIES,
-    *sorted((ROOT / "docs").glob("**/*.md")),
-    ROOT / "benchmarks" / "README.md",
-]
+DOCUMENTS = [ROOT / "README.md", *POLICIES, *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "benchmarks" / "README.md"]
 TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
@@ -96,6 +91,18 @@ def test_the_map_has_everything():
         assert name.startswith("__") or name in tree, f"docs/design.md, The map: {name}"
 
 
+ROOMS = sorted(path.parent for path in (ROOT / "cuaug").rglob("__init__.py") if len(list(path.parent.glob("*.py"))) > 1)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.relative_to(ROOT).as_posix())
+def test_the_map_of_a_room_names_its_files(room):
+    """The docstring of its `__init__.py` names all its files, and no others."""
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    files = {path.name for path in room.glob("*.py")} - {"__init__.py"}
+    rows = re.findall(r"^((?:\w+\.py(?:, )?)+)  ", text, re.MULTILINE)
+    assert {name for row in rows for name in row.split(", ")} == files
+
+
 def test_only_the_contract_branches_on_the_build():
     """core/ includes the contract and itself; each build's entry points include its half, and core/."""
     texts = {path.relative_to(ROOT / "kernels"): path.read_text() for path in (ROOT / "kernels").glob("**/*.h")}
@@ -135,9 +142,3 @@ def test_every_promise_and_every_trap_has_its_tests():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().split()) <= 900
-
-
-def test_tests_are_listed_in_promises_alone():
-    """User pages name no tests for what they promise."""
-    for page in (ROOT / "docs").glob("*.md"):
-        assert "Kept by" not in page.read_text(), page.name

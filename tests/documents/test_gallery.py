@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,7 @@ from cuaug import transforms as T
 
 ROOT = Path(__file__).parents[2]
 
-_spec = importlib.util.spec_from_file_location("gallery", ROOT / "examples" / "gallery.py")
-assert _spec is not None and _spec.loader is not None
-gallery = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(gallery)
+gallery = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "gallery.py")))
 CODES = [code for codes in gallery.cases().values() for code in codes]
 
 

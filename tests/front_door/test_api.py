@@ -42,10 +42,13 @@ def test_importing_and_running_on_the_cpu_imports_no_codec_and_prints_nothing():
 
 
 def test_importing_loads_little():
-    """Neither `import cuaug`, whose modules load on first use, nor all of them load what only some programs need."""
+    """Neither `import cuaug`, whose modules load on first use, nor all of them load what only some programs need.
+
+    Nor does the command `cuaug`.
+    """
     done = python(
-        "import sys, cuaug\n"
-        "bad = sorted({'torch', 'numpy', 'PIL', 'cuaug.loader', 'cuaug.transforms'} & set(sys.modules))\n"
+        "import sys, cuaug, cuaug.commands.cli\n"
+        "bad = sorted({'torch', 'numpy', 'PIL', 'cupy', 'cuaug.loader', 'cuaug.transforms'} & set(sys.modules))\n"
         "import torch, numpy\n"
         "before = set(sys.modules)\n"
         "for name in cuaug.__all__:\n"

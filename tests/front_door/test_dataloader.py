@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -85,50 +87,9 @@ def test_persistent_workers_have_new_draws_each_epoch():
 
 
 def test_a_generator_survives_pickling_with_its_state():
-    import pickle
-
     transform = chain(torch.Generator().manual_seed(8))
     image = np.random.default_rng(1).integers(0, 256, (30, 30, 3), dtype=np.uint8)
     transform(image)
     copy = pickle.loads(pickle.dumps(transform))
     for _ in range(3):
         np.testing.assert_array_equal(copy(image), transform(image))
-
-
-# --- against Pillow --------------------------------------------------------------------------------------------------
-
-
-def smooth_image(height: int, width: int) -> Image.Image:
-    coarse = np.random.default_rng(height).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
-
-
-def resize_and_crop(image: Image.Image, side: int, filter: Image.Resampling) -> Image.Image:
-    """torchvision's Resize(side) and CenterCrop(side)."""
-    w, h = image.size
-    size = (side, int(side * h / w)) if w <= h else (int(side * w / h), side)
-    image = image.resize(size, filter)
-    left, top = round((image.width - side) / 2), round((image.height - side) / 2)
-    return image.crop((left, top, left + side, top + side))
-
-
-@pytest.mark.parametrize("size", [(97, 140), (150, 71), (64, 64), (333, 500)])
-@pytest.mark.parametrize("name", ["bilinear", "bicubic"])
-def test_evaluation_chain_against_pillow(size, name):
-    """Resize, CenterCrop, ToDtype, Normalize: the usual evaluation chain."""
-    image = smooth_image(*size)
-    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    compose = T.Compose(
-        [
-            T.Resize(64, interpolation=name),
-            T.CenterCrop(64),
-            T.ToDtype(torch.float32, scale=True),
-            T.Normalize(mean, std),
-        ]
-    )
-    filter = Image.Resampling[name.upper()]
-    want = np.asarray(resize_and_crop(image, 64, filter)).transpose(2, 0, 1) / 255.0
-    got = compose(image).numpy() * np.array(std)[:, None, None] + np.array(mean)[:, None, None]
-    assert got.shape == (3, 64, 64)
-    # Pillow rounds after the resize, half a level, and between its two passes, a level.
-    assert np.abs(np.clip(got, 0, 1) - want).max() * 255 <= 1.51

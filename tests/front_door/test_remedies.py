@@ -1,18 +1,20 @@
-"""Mistakes of a first program with chains, `decode` and devices: the error names the remedy."""
+"""Mistakes of a first program with chains, `decode` and devices: the error names the remedy, and has its kind."""
 
 from __future__ import annotations
 
 import io
+import pickle
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import cuaug
+from cuaug import errors
 from cuaug import transforms as T
+from tests.support.loader.further_pictures import Memory
 
 
 @pytest.fixture
@@ -51,13 +53,6 @@ def test_a_device_that_does_not_work(files):
             use()
 
 
-@pytest.mark.parametrize("columns", [5, 6])
-def test_boxes_with_further_columns(columns):
-    image, boxes = np.zeros((30, 40, 3), np.uint8), np.ones((2, columns), np.float32)
-    with pytest.raises(cuaug.TransformError, match=rf"boxes must be .*\(2, {columns}\): give further columns names of"):
-        T.RandomHorizontalFlip()(image, {"boxes": boxes})
-
-
 # --- functions in a chain ---------------------------------------------------------------------------------------------
 
 
@@ -93,3 +88,42 @@ def test_a_function_that_returns_levels_is_named_where_it_stands(files, last):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         list(cuaug.Loader(files, [chain[0], lambda images: images / 255, last], batch_size=2, device="cpu"))
+
+
+# --- the kinds of errors: each has one base, and the built-in one that it is ------------------------------------------
+
+BUILT_IN = {
+    "ArgumentError": ValueError,
+    "LoaderTimeoutError": TimeoutError,
+    "LoaderClosedError": RuntimeError,
+    "SourceError": RuntimeError,
+    "RankError": RuntimeError,
+}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_loaders_errors_have_one_base(name):
+    error = getattr(cuaug, name)("why")
+    assert isinstance(error, cuaug.LoaderError) and isinstance(error, cuaug.CuaugError)
+    assert isinstance(error, BUILT_IN[name]) and str(error) == "why"
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error) and str(copy) == "why"
+
+
+def test_all_are_public():
+    assert {name for name in errors.__all__ if name.endswith("Error")} <= set(cuaug.__all__)
+
+
+def test_each_fault_has_its_kind(tmp_path):
+    with pytest.raises(cuaug.ArgumentError, match=r"^batch_size must be"):
+        cuaug.Loader(Memory(2), batch_size=0)
+    with pytest.raises(cuaug.ArgumentError, match=r"^sampler yields index 9"):
+        cuaug.Loader(Memory(2), sampler=[9])
+    with pytest.raises(cuaug.SourceError, match=r"holds no|has no folders"):
+        cuaug.Loader(tmp_path)
+    loader = cuaug.Loader(Memory(2), seed=0)
+    loader.close()
+    with pytest.raises(cuaug.LoaderClosedError):
+        next(iter(loader))
+    with pytest.raises(cuaug.ArgumentError, match=r"^state_dict is not"):
+        loader.load_state_dict({})

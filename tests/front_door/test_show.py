@@ -149,23 +149,14 @@ def test_class_masks_are_tinted_by_class():
     assert len({tuple(shown[y, x]) for y, x in ((0, 0), (12, 12), (12, 0))}) == 3 and not shown[12, 0].any()
 
 
-def test_targets_of_a_loader_stay_on_their_objects():
+def test_targets_of_a_loader_stay_on_their_objects(tmp_path):
     """A red square and its box, through a crop and a flip."""
     picture = np.zeros((60, 80, 3), np.uint8)
     picture[20:40, 30:60, 0] = 200
     label = {"boxes": np.array([[30.0, 20.0, 60.0, 40.0]], np.float32), "labels": np.array([2])}
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG")
-
-    class Source:
-        def __len__(self):
-            return 4
-
-        def read(self, index):
-            return file.getvalue(), label
-
+    Image.fromarray(picture).save(tmp_path / "a.png")
     chain = [T.RandomCrop((50, 70)), T.RandomHorizontalFlip()]
-    batch = next(iter(Loader(Source(), chain, batch_size=4)))
+    batch = next(iter(Loader([(str(tmp_path / "a.png"), label)] * 4, chain, batch_size=4)))
     grid = batch.show(side=70)
     for k in range(4):
         shown = pixels(grid, k, 50, 70, 70)

@@ -21,6 +21,7 @@ from PIL import Image
 import cuaug
 from cuaug.errors import ArgumentError, TransformError
 from cuaug.transformers import _TYPES, Processor, processor
+from tests.references import packing
 from tests.support.codec.encoded_images import as_pillow, encode_jpeg, photo
 
 ROOT = Path(__file__).parents[2]
@@ -49,14 +50,9 @@ def shorter(image: Image.Image, edge: int) -> tuple[int, int]:
 
 
 def cropped(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Each output pixel's source, rounded down to the middle; black outside."""
+    """The middle, rounded down; black outside of the image."""
     top, left = math.floor((pixels.shape[0] - height) / 2), math.floor((pixels.shape[1] - width) / 2)
-    result = np.zeros((height, width, 3), np.uint8)
-    for y in range(height):
-        for x in range(width):
-            if 0 <= top + y < pixels.shape[0] and 0 <= left + x < pixels.shape[1]:
-                result[y, x] = pixels[top + y, left + x]
-    return result
+    return np.array(Image.fromarray(pixels).crop((left, top, left + width, top + height)))
 
 
 def normalized(pixels: np.ndarray, mean: list[float], std: list[float]) -> torch.Tensor:
@@ -114,38 +110,20 @@ def test_size_of_detectors(height, width, edges):
     assert chain(torch.zeros(3, height, width, dtype=torch.uint8)).shape[1:] == detector_size(height, width, *edges)
 
 
-def smart_size(height: int, width: int, factor: int, fewest: int, most: int) -> tuple[int, int]:
-    h, w = round(height / factor) * factor, round(width / factor) * factor
-    if h * w > most:
-        share = math.sqrt(height * width / most)
-        return tuple(max(factor, math.floor(side / share / factor) * factor) for side in (height, width))
-    if h * w < fewest:
-        share = math.sqrt(fewest / (height * width))
-        return tuple(math.ceil(side * share / factor) * factor for side in (height, width))
-    return h, w
-
-
 @given(st.integers(4, 500), st.integers(4, 500), st.sampled_from([14, 16]))
 def test_size_and_patches_of_qwen(height, width, patch):
     config = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": patch, "min_pixels": 3136}
     chain = read(config | {"max_pixels": 60_000})
     image = picture(height, width)
-    h, w = smart_size(height, width, 2 * patch, 3136, 60_000)
+    h, w = packing.smart_resize(height, width, 2 * patch, 3136, 60_000)
     got = chain(image)
     mean, std = chain.settings["image_mean"], chain.settings["image_std"]
     assert torch.equal(got, normalized(resized(image, h, w, 3), mean, std))
     inputs = chain.inputs(got)
     assert inputs["image_grid_thw"].tolist() == [[1, h // patch, w // patch]]
-    # The patches in order: by blocks of 2 x 2, and two equal frames in each channel.
-    places = [
-        (y + dy, x + dx)
-        for y in range(0, h // patch, 2) for x in range(0, w // patch, 2) for dy in (0, 1) for dx in (0, 1)
-    ]  # fmt: skip
-    assert inputs["pixel_values"].shape == (len(places), 3 * 2 * patch * patch)
-    for k in {0, 1, 2, len(places) // 2, len(places) - 1}:
-        y, x = (patch * place for place in places[k])
-        own = got[:, y : y + patch, x : x + patch]
-        assert torch.equal(inputs["pixel_values"][k], torch.stack([own, own], dim=1).flatten())
+    # By blocks of 2 x 2, and two equal frames in each channel.
+    want = packing.patches(got.numpy()[None], patch, merge=2, temporal=2)
+    np.testing.assert_array_equal(inputs["pixel_values"], want)
 
 
 def test_qwen_of_several_images():
@@ -165,15 +143,12 @@ def test_patches_of_siglip2(height, width, most):
     chain = read({"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": most})
     got = chain(picture(height, width))
     inputs = chain.inputs([got])
-    down, across = inputs["spatial_shapes"][0].tolist()
-    assert (16 * down, 16 * across) == got.shape[1:]
-    assert down * across <= most
-    assert inputs["pixel_attention_mask"].tolist() == [[1] * (down * across) + [0] * (most - down * across)]
-    last = got[:, -16:, -16:].permute(1, 2, 0).flatten()
-    assert torch.equal(inputs["pixel_values"][0, down * across - 1], last)
-    assert not inputs["pixel_values"][0, down * across :].any()
-    # A larger scale would need more patches: any size with one more step of both sides does.
-    assert (down + 1) * (across + 1) > most or down == 1 or across == 1
+    assert got.shape[1:] == packing.most_patches(height, width, 16, most)
+    assert inputs["spatial_shapes"].tolist() == [[side // 16 for side in got.shape[1:]]]
+    want = packing.patches(got.numpy()[None], 16, order="hwc")
+    assert inputs["pixel_attention_mask"].tolist() == [[1] * len(want) + [0] * (most - len(want))]
+    np.testing.assert_array_equal(inputs["pixel_values"][0, : len(want)], want)
+    assert not inputs["pixel_values"][0, len(want) :].any()
 
 
 @pytest.mark.parametrize(

@@ -20,21 +20,9 @@ import cuaug
 ROOT = Path(__file__).parents[2]
 FOLDERS = (".github", "cuaug", "kernels", "tests", "docs", "examples", "benchmarks")
 FILES = (
-    "pyproject.toml",
-    "setup.py",
-    "MANIFEST.in",
-    "mkdocs.yml",
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "CITATION.cff",
-    "CODE_OF_CONDUCT.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "Makefile",
-    ".clang-format",
-    ".pre-commit-config.yaml",
-)
+    "pyproject.toml", "setup.py", "MANIFEST.in", "mkdocs.yml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff",
+    "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", ".clang-format", ".pre-commit-config.yaml",
+)  # fmt: skip
 BUILT = shutil.ignore_patterns("*.so", "__pycache__")
 pytestmark = pytest.mark.slow
 
@@ -137,22 +125,17 @@ def test_a_checkout_without_a_library_takes_that_of_the_installed_package(source
 def test_a_library_of_other_sources_is_refused(source: Path):
     """For example after a `git pull` that changed kernels/, in an editable install without a rebuild."""
     shutil.copy(ROOT / "cuaug" / "_kernels.so", source / "cuaug")
-
-    def imported() -> subprocess.CompletedProcess[str]:
-        return import_in(source)
-
-    assert imported().returncode == 0, imported().stderr
+    done = import_in(source)
+    assert done.returncode == 0, done.stderr
     with open(source / "kernels" / "cuda/augment.cu", "a") as file:  # NVRTC compiles this one
         file.write("// a comment\n")
-    assert imported().returncode == 0
+    assert import_in(source).returncode == 0
     with open(source / "kernels" / "core/store.h", "a") as file:
         file.write("// a comment\n")
-    done = imported()
+    done = import_in(source)
     assert done.returncode != 0
-    assert (
-        "was built from other sources than those in" in done.stderr
-        and "run `make` or `pip install -e .`" in done.stderr
-    )
+    assert "was built from other sources than those in" in done.stderr
+    assert "run `make` or `pip install -e .`" in done.stderr
 
 
 def symbols(*options: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""CI workflows, templates and hooks are valid YAML that names commands, files and versions that exist."""
+"""Workflows, templates and hooks are valid YAML that names what exists; tracked files have usual names."""
 
 from __future__ import annotations
 
@@ -99,3 +99,29 @@ def test_files_that_the_policies_name_exist():
     for name in ("CONTRIBUTING.md", "SECURITY.md"):
         for path in re.findall(r"\b(?:tests|docs|benchmarks|cuaug|kernels)/[\w./]*", (ROOT / name).read_text()):
             assert (ROOT / path).exists(), f"{name}: {path}"
+
+
+# --- names of tracked files: one that an editor's or a shell's slip made does not stay --------------------------------
+
+#: Files of the root whose names have no extension, or begin with a dot.
+PLAIN = {"LICENSE", "Makefile", ".clang-format", ".gitignore", ".pre-commit-config.yaml"}
+#: Extensions of the others, and folders.
+SUFFIXES = {".cff", ".in", ".md", ".py", ".toml", ".yml"}
+
+
+def odd_names(names: list[str]) -> list[str]:
+    """Names of characters that need quotes in a shell, and files of the root of no known kind."""
+    in_root = [name for name in names if "/" not in name and name not in PLAIN and Path(name).suffix not in SUFFIXES]
+    return [*in_root, *(name for name in names if not re.fullmatch(r"[\w.][\w.-]*(/[\w.][\w.-]*)*", name, re.ASCII))]
+
+
+def test_odd_names_are_found():
+    odd = ["ith a slash: it may be the file's own folder#", "cuaug/-n", "docs/a b.md", "docs/ü.md", "saved", "x.orig"]
+    assert set(odd_names([*odd, "README.md", "docs/a-b.md", ".github/workflows/ci.yml"])) == set(odd)
+
+
+def test_no_tracked_name_is_odd():
+    if not (ROOT / ".git").exists():
+        pytest.skip("no repository")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert odd_names(listed.stdout.split("\0")[:-1]) == []

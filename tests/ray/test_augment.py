@@ -13,7 +13,8 @@ import torch
 import cuaug
 from cuaug import transforms as T
 from cuaug.ray import Augment, draw_keys
-from tests.support.ray.rows import CHAIN, DAMAGED, Files, columns, photo
+from tests.support.loader.further_pictures import Bytes
+from tests.support.ray.rows import CHAIN, DAMAGED, columns, objects, photo
 
 
 def augment(batch: dict[str, Any], chain: Any = CHAIN, **settings: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def test_the_images_replace_their_column_and_further_columns_stay():
 
 def test_a_row_draws_as_the_sample_of_a_loader():
     batch = columns(9)
-    with cuaug.Loader(Files(batch["bytes"]), CHAIN, batch_size=9, seed=3, device="cpu") as loader:
+    with cuaug.Loader(Bytes(*batch["bytes"]), CHAIN, batch_size=9, seed=3, device="cpu") as loader:
         for epoch, (images, _) in zip(range(2), loader, strict=False):
             assert np.array_equal(augment(batch, seed=3, epoch=epoch)["bytes"], images.numpy())
             loader.set_epoch(epoch + 1)
@@ -116,24 +117,16 @@ def test_tensors():
 
 def test_targets_move_and_are_columns_again():
     count = 3
-    boxes = np.empty(count, dtype=object)
-    for i in range(count):  # as Ray gives lists of lists
-        boxes[i] = np.array([np.array([1.0, 2.0, 30.0, 40.0])] * i, dtype=object)
+    box = np.array([1.0, 2.0, 30.0, 40.0])
+    boxes = objects([np.array([box] * i, dtype=object) for i in range(count)])  # as Ray gives lists of lists
     batch = columns(count) | {"boxes": boxes, "label": np.arange(count)}
-    batch["masks"] = _objects([np.ones((i, 50 + i, 60 + i), np.uint8) for i in range(count)])
+    batch["masks"] = objects([np.ones((i, 50 + i, 60 + i), np.uint8) for i in range(count)])
     flipped = augment(batch, [T.RandomHorizontalFlip(1.0), T.Resize((25, 30))], targets=["boxes", "masks"])
     assert [len(rows) for rows in flipped["boxes"]] == [0, 1, 2] and flipped["label"] is batch["label"]
     # Image 2 is 52 x 62: 62 - 30 = 32 and 62 - 1 = 61, scaled by 30 / 62 and 25 / 52.
     want = np.array([32 * 30 / 62, 2 * 25 / 52, 61 * 30 / 62, 40 * 25 / 52])
     np.testing.assert_allclose(np.asarray(flipped["boxes"][2], dtype=float), [want, want], rtol=1e-6)
     assert [mask.shape for mask in flipped["masks"]] == [(i, 25, 30) for i in range(count)]
-
-
-def _objects(values: list[Any]) -> Any:
-    column = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        column[i] = value
-    return column
 
 
 def test_a_damaged_row_is_named():
@@ -148,7 +141,7 @@ def test_a_damaged_row_is_named():
 
 def test_skipping_drops_the_row_from_all_columns(caplog):
     whole, batch = augment(columns(6)), columns(6, damaged=(0, 4))
-    batch["boxes"] = _objects([np.full((1, 4), i + 1.0) for i in range(6)])
+    batch["boxes"] = objects([np.full((1, 4), i + 1.0) for i in range(6)])
     transform = Augment(CHAIN, on_error="skip", device="cpu", threads=2, targets=["boxes"])
     with caplog.at_level(logging.WARNING):
         found = transform(batch)
@@ -208,14 +201,14 @@ def test_a_path_that_is_the_key_stays_beside_the_images(tmp_path):
     paths = [str(tmp_path / f"{i}.jpg") for i in range(2)]
     for i, path in enumerate(paths):
         (tmp_path / path).write_bytes(photo(i))
-    found = augment({"path": _objects(paths)}, image="path", key="path", out="image")
+    found = augment({"path": objects(paths)}, image="path", key="path", out="image")
     assert list(found) == ["path", "image"] and found["path"].tolist() == paths
-    assert list(augment({"path": _objects(paths)}, image="path", key="path")) == ["path"]
+    assert list(augment({"path": objects(paths)}, image="path", key="path")) == ["path"]
 
 
 @pytest.mark.parametrize("null", [None, float("nan"), np.float32("nan")])
 def test_a_null_image_is_a_damaged_row(null):
-    found = augment({"id": [0, 1], "bytes": _objects([null, photo(1)])}, on_error="skip")
+    found = augment({"id": [0, 1], "bytes": objects([null, photo(1)])}, on_error="skip")
     assert found["id"] == [1]
     # Ray gives a block of nulls alone as floats.
     assert augment({"id": [0], "bytes": np.array([np.nan], np.float32)}, on_error="skip")["id"] == []
@@ -234,8 +227,8 @@ def test_a_null_image_is_a_damaged_row(null):
 def test_a_bad_target_costs_its_row(bad, reason, caplog):
     """Rows of several lengths ended the run with NumPy's error; a null passed as no boxes."""
     boxes = np.array([[0.0, 0, 10, 10]])
-    bad = _objects(bad) if isinstance(bad, list) else bad
-    batch = columns(3) | {"boxes": _objects([boxes, bad, boxes])}
+    bad = objects(bad) if isinstance(bad, list) else bad
+    batch = columns(3) | {"boxes": objects([boxes, bad, boxes])}
     found = augment(batch, [T.Resize((20, 20))], targets=["boxes"], on_error="skip")
     assert found["id"].tolist() == [batch["id"][0], batch["id"][2]] and found["boxes"].shape == (2, 1, 4)
     with pytest.raises((cuaug.DecodeError, cuaug.TransformError), match=reason):
@@ -249,7 +242,7 @@ def test_keys_that_are_no_text_are_refused():
 
 def test_columns_beside_dropped_boxes_are_refused():
     two = np.array([[0.0, 0, 1, 1], [10, 10, 40, 40]])
-    batch = columns(3) | {"boxes": _objects([two] * 3), "labels": _objects([np.array([5, 6])] * 3)}
+    batch = columns(3) | {"boxes": objects([two] * 3), "labels": objects([np.array([5, 6])] * 3)}
     crop = [T.CenterCrop((30, 30)), T.SanitizeBoundingBoxes()]
     found = augment(batch, crop, targets=["boxes", "labels"])
     assert found["boxes"].shape == (3, 1, 4) and found["labels"].tolist() == [[6]] * 3
@@ -259,44 +252,48 @@ def test_columns_beside_dropped_boxes_are_refused():
     assert augment(batch, keep, targets=["boxes"])["labels"] is batch["labels"]
     # No box is dropped, or the column has another number of rows.
     assert augment(batch, [T.Resize((20, 20))], targets=["boxes"])["labels"] is batch["labels"]
-    other = batch | {"labels": _objects([np.arange(3)] * 3)}
+    other = batch | {"labels": objects([np.arange(3)] * 3)}
     assert augment(other, crop, targets=["boxes"])["labels"] is other["labels"]
 
 
-def test_errors_of_arguments_and_columns():
-    batch = columns(2)
-    with pytest.raises(cuaug.ArgumentError, match="mixes images of one batch"):
-        Augment([T.Resize((8, 8)), T.MixUp(num_classes=2)])
-    with pytest.raises(cuaug.ArgumentError, match="targets must be a list of columns, not 'boxes'"):
-        Augment(CHAIN, targets="boxes")
-    with pytest.raises(cuaug.ArgumentError, match="'replace' has no targets"):
-        Augment(CHAIN, targets=["boxes"], on_error="replace")
-    with pytest.raises(cuaug.ArgumentError, match="on_error must be one of"):
-        Augment(CHAIN, on_error="ignore")
-    with pytest.raises(cuaug.ArgumentError, match="no column 'key'; it has 'id', 'bytes', 'name'"):
-        augment(batch, key="key")
-    for out in ("id", "name"):
-        with pytest.raises(cuaug.ArgumentError, match=f"out is '{out}', a column that the batch has already"):
-            augment(batch, out=out)
-    with pytest.raises(cuaug.ArgumentError, match="adds the column 'valid'"):
-        Augment(CHAIN, out="valid", on_error="replace")
-    with pytest.raises(cuaug.ArgumentError, match="targets: 'bytes' is the column of images"):
-        Augment(CHAIN, targets=["bytes"])
-    with pytest.raises(cuaug.ArgumentError, match="'id' has 3 rows and 'bytes' has 2"):
-        augment(batch | {"id": np.arange(3)})
-    with pytest.raises(cuaug.ArgumentError, match=r"'bytes' holds b.*, not a row per image: use map_batches, not map"):
-        augment({"id": 3, "bytes": photo(0)})
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"transforms": [T.Resize((8, 8)), T.MixUp(num_classes=2)]}, "mixes images of one batch"),
+        ({"targets": "boxes"}, "targets must be a list of columns, not 'boxes'"),
+        ({"targets": ["boxes"], "on_error": "replace"}, "'replace' has no targets"),
+        ({"on_error": "ignore"}, "on_error must be one of"),
+        ({"out": "valid", "on_error": "replace"}, "adds the column 'valid'"),
+        ({"targets": ["bytes"]}, "targets: 'bytes' is the column of images"),
+    ],
+)
+def test_errors_of_arguments(settings, message):
+    with pytest.raises(cuaug.ArgumentError, match=message):
+        Augment(**{"transforms": CHAIN} | settings)
+
+
+@pytest.mark.parametrize(
+    ("batch", "settings", "message"),
+    [
+        ({}, {"key": "key"}, "no column 'key'; it has 'id', 'bytes', 'name'"),
+        ({}, {"out": "id"}, "out is 'id', a column that the batch has already"),
+        ({}, {"out": "name"}, "out is 'name', a column that the batch has already"),
+        ({"id": np.arange(3)}, {}, "'id' has 3 rows and 'bytes' has 2"),
+        ({"id": 3, "bytes": photo(0)}, {}, "'bytes' holds b.*, not a row per image: use map_batches, not map"),
+        ({"valid": np.ones(2)}, {"on_error": "replace"}, "adds the column 'valid'"),
+        ({"bytes": ["s3://b/a.jpg"] * 2}, {}, "holds the URL 's3://b/a.jpg'"),
+        ({"id": [9, 8], "bytes": [3.5, 3.5]}, {}, r"must hold files as bytes.*not 3.5 \(id=9\)"),
+        ({"bytes": np.array([DAMAGED] * 2)}, {}, r"dtype \|S8, which drops zero bytes"),
+        ({}, {"chain": [T.Resize((8, 8)), T.ToDtype(torch.bfloat16, scale=True)]}, "bfloat16, which NumPy lacks"),
+    ],
+)
+def test_errors_of_columns(batch, settings, message):
+    with pytest.raises(cuaug.ArgumentError, match=message):
+        augment(columns(2) | batch, **settings)
+
+
+def test_batches_and_chains_that_do_not_fit():
     with pytest.raises(cuaug.ArgumentError, match="the batch is a list, not a dict"):
         Augment(CHAIN, device="cpu")([1])
-    with pytest.raises(cuaug.ArgumentError, match="adds the column 'valid'"):
-        augment(batch | {"valid": np.ones(2)}, on_error="replace")
-    with pytest.raises(cuaug.ArgumentError, match=r"holds the URL 's3://b/a.jpg'"):
-        augment({"id": [0], "bytes": ["s3://b/a.jpg"]})
-    with pytest.raises(cuaug.ArgumentError, match=r"must hold files as bytes.*not 3.5 \(id=9\)"):
-        augment({"id": [9], "bytes": [3.5]})
-    with pytest.raises(cuaug.ArgumentError, match=r"dtype \|S8, which drops zero bytes"):
-        augment({"id": [9], "bytes": np.array([DAMAGED])})
-    with pytest.raises(cuaug.ArgumentError, match="bfloat16, which NumPy lacks"):
-        augment(batch, [T.Resize((8, 8)), T.ToDtype(torch.bfloat16, scale=True)])
     with pytest.raises(cuaug.TransformError, match="views of several sizes"):
-        augment(batch, [T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(16)])])
+        augment(columns(2), [T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(16)])])

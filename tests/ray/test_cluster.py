@@ -67,12 +67,6 @@ def test_any_number_of_workers_gives_the_same_bits(rows, workers, batch_size):
 
 
 @pytest.mark.long
-def test_tasks_on_other_blocks_give_the_same_bits(rows):
-    backwards = ray.data.from_items(rows.take_all()[::-1], override_num_blocks=3)
-    check(images(backwards.map_batches(cuaug.ray.Augment(**SETTINGS), batch_size=9)))
-
-
-@pytest.mark.long
 def test_a_killed_worker_changes_nothing(rows, tmp_path):
     deadline = time.time() + 600
 

@@ -31,13 +31,16 @@ def normal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return radius * np.cos(2 * np.pi * uniform(second))
 
 
+def normals(h: int, w: int, key) -> np.ndarray:
+    """(H, W, 3) standard normal numbers, one per pixel and channel."""
+    a, b = pixel_words(h, w, key, 0), pixel_words(h, w, key, 1)
+    pairs = [(a[..., 0], a[..., 1]), (a[..., 2], a[..., 3]), (b[..., 0], b[..., 1])]
+    return np.stack([normal(*pair) for pair in pairs], axis=-1)
+
+
 def erase_noise(image: np.ndarray, rectangle, key, mean: float, std: float) -> np.ndarray:
     h, w, _ = image.shape
-    a, b = pixel_words(h, w, key, 0), pixel_words(h, w, key, 1)
-    noise = np.stack(
-        [normal(a[..., 0], a[..., 1]), normal(a[..., 2], a[..., 3]), normal(b[..., 0], b[..., 1])], axis=-1
-    )
-    return np.where(inside(h, w, rectangle)[..., None], mean + std * noise, image)
+    return np.where(inside(h, w, rectangle)[..., None], mean + std * normals(h, w, key), image)
 
 
 def mask(image: np.ndarray, ratio: float, key, fill) -> np.ndarray:

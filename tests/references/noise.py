@@ -6,15 +6,8 @@ import math
 
 import numpy as np
 
-from tests.references.masks import normal, uniform
+from tests.references.masks import normal, normals, uniform
 from tests.references.philox import pixel_words
-
-
-def normals(h: int, w: int, key) -> np.ndarray:
-    """(H, W, 3) standard normal numbers, one per pixel and channel."""
-    a, b = pixel_words(h, w, key, 0), pixel_words(h, w, key, 1)
-    pairs = [(a[..., 0], a[..., 1]), (a[..., 2], a[..., 3]), (b[..., 0], b[..., 1])]
-    return np.stack([normal(*pair) for pair in pairs], axis=-1)
 
 
 def noise(image: np.ndarray, key, mean: float, std: float) -> np.ndarray:

@@ -6,12 +6,10 @@ import math
 
 import numpy as np
 
+from tests.references.sampling import sinc
+
 #: Bits of a weight's fraction.
 BITS = 22
-
-
-def sinc(x: float) -> float:
-    return math.sin(x * math.pi) / (x * math.pi) if x else 1.0
 
 
 def cubic(x: float) -> float:

@@ -1,9 +1,8 @@
-"""The compiled library: which functions keep the GIL."""
+"""The compiled library: its functions are declared as in the headers, and which of them keep the GIL."""
 
 from __future__ import annotations
 
-import pytest
-
+from cuaug._runtime.c_headers import KERNEL_DIRECTORY, parse_functions
 from cuaug._runtime.native import _KEEPS_GIL, library
 
 KEEPS_GIL = 4  # FUNCFLAG_PYTHONAPI of CPython's ctypes
@@ -20,11 +19,13 @@ def keeps_gil(name: str) -> bool:
     return bool(type(getattr(library, f"cuaug_{name}"))._flags_ & KEEPS_GIL)
 
 
-@pytest.mark.parametrize("name", _KEEPS_GIL)
-def test_short_functions_keep_the_gil(name):
-    assert keeps_gil(name) and getattr(library, f"cuaug_{name}").argtypes is not None
+def test_short_functions_keep_the_gil_and_functions_that_wait_release_it():
+    assert all(map(keeps_gil, _KEEPS_GIL))
+    assert [name for name in RELEASES_GIL if keeps_gil(name)] == []
 
 
-@pytest.mark.parametrize("name", RELEASES_GIL)
-def test_functions_that_wait_release_it(name):
-    assert not keeps_gil(name)
+def test_every_exported_function_is_declared():
+    texts = [path.read_text() for path in KERNEL_DIRECTORY.glob("**/*.[ch]*")]
+    names = {name for text in texts for name in parse_functions(text)}
+    assert len(names) == sum(text.count("\nEXPORT ") for text in texts) > 70
+    assert all(getattr(library, name).argtypes is not None for name in names)

@@ -104,10 +104,11 @@ def test_threads_end_before_the_interpreter(waiting):
     assert out == ("the file is closed\n" if "Python" in waiting else "") + "[]\n"
 
 
-def test_a_daemon_thread_that_iterates_frees_what_the_exit_needs():
-    """The user's function at exit stops the thread, and waits for it."""
-    assert (
-        run(f"""{_AFTER}
+# What a program prints at its end, and the program.
+EXITS = {
+    "a daemon thread that iterates frees what a function of the user at exit needs": (
+        "joined\n",
+        """
 begun, lock = threading.Event(), threading.Lock()
 
 def iterate():
@@ -119,15 +120,12 @@ thread = threading.Thread(target=iterate, daemon=True)
 thread.start()
 after_cuaug(lambda: (lock.acquire(), thread.join(), print("joined")))
 begun.wait()
-""")
-        == "joined\n[]\n"
-    )
-
-
-def test_the_exit_waits_for_a_daemon_thread_that_leaves():
-    """Where Python ended it in a destructor of PyTorch's, the process would abort."""
-    assert (
-        run(f"""{_AFTER}
+""",
+    ),
+    # Where Python ended it in a destructor of PyTorch's, the process would abort.
+    "the exit waits for a daemon thread that leaves": (
+        "left\n",
+        """
 asked = threading.Event()
 
 def iterate():
@@ -141,15 +139,11 @@ def iterate():
 
 threading.Thread(target=iterate, daemon=True).start()
 threads.OwnThread(lambda: (asked.wait(), time.sleep(0.2)), asked.set, "slow").start()
-""")
-        == "left\n[]\n"
-    )
-
-
-def test_no_thread_starts_at_exit():
-    """Not even one that a thread begins which is just ending."""
-    assert (
-        run(f"""{_AFTER}
+""",
+    ),
+    "no thread starts at exit, not even one that a thread begins which is just ending": (
+        "refused\n",
+        """
 asked = threading.Event()
 
 def work():
@@ -160,23 +154,25 @@ def work():
         print("refused")
 
 threads.OwnThread(work, asked.set, "first").start()
-""")
-        == "refused\n[]\n"
-    )
-
-
-def test_what_threads_begin_while_they_end_ends_too():
-    """A compilation, for one."""
-    assert (
-        run(f"""{_AFTER}
+""",
+    ),
+    "what threads begin while they end ends too": (
+        "[]\n",
+        """
 asked = threading.Event()
 begun = []
 after_cuaug(lambda: print(begun))
 threads.call_at_exit(begun.clear)
 threads.OwnThread(lambda: (asked.wait(), begun.append("a compilation")), asked.set, "first").start()
-""")
-        == "[]\n[]\n"
-    )
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_the_exit(name):
+    printed, program = EXITS[name]
+    assert run(_AFTER + program) == printed + "[]\n"
 
 
 @pytest.mark.slow

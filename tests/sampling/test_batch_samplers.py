@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Sampler
 
-from cuaug import Loader, LoaderError, sources
+from cuaug import Loader, LoaderError, TokenBudgetSampler, sources
 from cuaug.sampling import BatchSteps, batch_samplers, order_of
 from cuaug.sampling.batch_samplers import open_batch_sampler
 from tests.support.loader.further_pictures import Memory, numbers_of
@@ -148,15 +148,6 @@ def test_batches_are_those_of_dataloader(make, epoch):
     assert [batch.tolist() for batch in np.split(indices, order.ends[:-1])] == wanted
 
 
-def test_each_epoch_has_the_batches_of_its_samplers_epoch():
-    with Loader(Memory(COUNT), batch_sampler=BatchSampler(OfEpoch(COUNT), 6, False), device="cpu", threads=1) as loader:
-        for epoch in (0, 1, 2):
-            sampler = OfEpoch(COUNT)
-            sampler.set_epoch(epoch)
-            assert [batch.indices.tolist() for batch in loader] == list(BatchSampler(sampler, 6, False))
-        assert loader.batch_size == 6 and len(loader) == 4
-
-
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=12),
     st.integers(1, 4),
@@ -188,10 +179,8 @@ def test_ranks_share_whole_batches(sizes, world_size, last_batch, start):
 
 def test_the_rest_of_a_divided_batch_is_a_batch():
     """A state of batches of 3 continues with batches of 4."""
-    assert [rank_slice.positions.tolist() for rank_slice in BatchSteps(np.array([4, 6]), "partial", start=3)] == [
-        [3],
-        [4, 5],
-    ]
+    steps = BatchSteps(np.array([4, 6]), "partial", start=3)
+    assert [rank_slice.positions.tolist() for rank_slice in steps] == [[3], [4, 5]]
 
 
 def test_batches_of_any_lengths_resume_and_replay():
@@ -237,11 +226,8 @@ def test_the_length_is_not_needed(length):
 def test_endless_batch_samplers_are_refused(monkeypatch):
     monkeypatch.setattr(batch_samplers, "_MOST_INDICES", 100)
     endless = OnlyIter(itertools.repeat([1, 2]))
-    with (
-        Loader(Memory(2), batch_sampler=endless, device="cpu") as loader,
-        pytest.raises(LoaderError, match="does not end: it yields more than 100 indices in an epoch"),
-    ):
-        next(iter(loader))
+    with pytest.raises(LoaderError, match="does not end: it yields more than 100 indices in an epoch"):
+        batches_of(endless, 2)
 
 
 def test_an_iterator_has_one_epoch():
@@ -258,29 +244,8 @@ def test_ranks_that_would_divide_a_batch_are_refused():
     with pytest.raises(LoaderError, match=message):
         Loader(Memory(31), batch_sampler=grouped(), rank=0, world_size=2, seed=0)
     assert len(batches_of(grouped(24), 24, rank=0, world_size=2)) == 3
-    with (
-        Loader(
-            Memory(9), batch_sampler=OnlyIter([[1], [2]]), rank=0, world_size=3, seed=0, last_batch="drop"
-        ) as loader,
-        pytest.raises(LoaderError, match="leaves no batch: batch_sampler has 2, fewer than 3 ranks"),
-    ):
-        next(iter(loader))
-
-
-def test_resuming_on_other_ranks():
-    alone = batches_of(grouped(24), 24)
-    with Loader(Memory(24), batch_sampler=grouped(24), device="cpu", seed=0) as loader:
-        iterator = iter(loader)
-        for _ in range(2):
-            next(iterator)
-        state = loader.state_dict()
-        iterator.close()
-    ranks = []
-    for rank in range(2):
-        with Loader(Memory(24), batch_sampler=grouped(24), rank=rank, world_size=2, device="cpu", seed=0) as loader:
-            loader.load_state_dict(state)
-            ranks.append([numbers_of(batch.images) for batch in loader])
-    assert [batch for step in zip(*ranks, strict=True) for batch in step] == alone[2:]
+    with pytest.raises(LoaderError, match="leaves no batch: batch_sampler has 2, fewer than 3 ranks"):
+        batches_of(OnlyIter([[1], [2]]), 9, rank=0, world_size=3, last_batch="drop")
 
 
 @pytest.mark.parametrize(
@@ -317,11 +282,8 @@ def test_unsuitable_batch_samplers_are_refused(batch_sampler, options, message):
     ],
 )
 def test_batches_that_do_not_fit_are_refused(batches, message):
-    with (
-        Loader(Memory(31), batch_sampler=Batches(batches), batch_size=2, device="cpu") as loader,
-        pytest.raises(LoaderError, match=message),
-    ):
-        next(iter(loader))
+    with pytest.raises(LoaderError, match=message):
+        batches_of(Batches(batches), batch_size=2)
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
@@ -332,15 +294,58 @@ def test_lists_of_batches(kind):
         assert loader.batch_size == 2 and len(loader) == 3
 
 
-def test_a_batch_sampler_as_sampler_names_the_argument():
-    with (
-        Loader(Memory(31), sampler=grouped(), device="cpu") as loader,
-        pytest.raises(LoaderError, match=r"one index at a time.*batch_sampler="),
-    ):
-        next(iter(loader))
-
-
 def test_streams_refuse_batch_samplers():
     source = sources.FromIterable([(np.zeros((2, 2, 3), np.uint8), 0)] * 8, 8)
     with pytest.raises(LoaderError, match="shuffle and sampler"):
         Loader(source, batch_sampler=[[0, 1]], device="cpu")
+
+
+# --- TokenBudgetSampler: each sample once, within the budget, and nearly no room left ---------------------------------
+
+BUDGET = 16_384
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=300), st.integers(50, 200), st.booleans())
+def test_an_epoch_has_each_sample_once_within_the_budget(tokens, budget, shuffle):
+    sampler = TokenBudgetSampler(tokens, budget, shuffle=shuffle)
+    torch.manual_seed(3)
+    first = list(sampler)
+    assert sorted(i for batch in first for i in batch) == list(range(len(tokens)))
+    assert all(batch and sum(tokens[i] for i in batch) <= budget for batch in first)
+    # Best fit never leaves two batches that would fit into one.
+    sums = sorted(sum(tokens[i] for i in batch) for batch in first)
+    assert len(sums) < 2 or sums[0] + sums[1] > budget
+    torch.manual_seed(3)
+    assert list(sampler) == first
+
+
+@pytest.mark.parametrize("most", [1024, 4096, 16_000])
+def test_nearly_no_room_is_left(most):
+    """At most 2 % of the budget of all batches, for photos of many sizes and for the largest that fit."""
+    tokens = np.random.default_rng(0).integers(most // 4, most + 1, 20_000) // (1 if most < 9000 else 4)
+    sampler = TokenBudgetSampler(tokens, BUDGET)
+    batches = list(sampler)
+    assert tokens.sum() >= 0.98 * BUDGET * len(batches)
+    assert list(sampler) != batches, "the next epoch has another order"
+
+
+def test_large_samples_do_not_wait_to_the_end():
+    """Of samples that no batch has room for two of, the memory of those that wait stays bounded."""
+    batches = list(TokenBudgetSampler(np.full(10_000, 9000), BUDGET, shuffle=False))
+    assert [len(batch) for batch in batches] == [1] * 10_000
+
+
+@pytest.mark.parametrize(
+    ("tokens", "budget", "message"),
+    [
+        ([], 5, "tokens must be integers"),
+        ([[1]], 5, "tokens must be integers"),
+        ([1.5], 5, "tokens must be integers"),
+        ([-1], 5, "tokens must be integers"),
+        ([3, 9], 8, "budget must be at least 9, the tokens of sample 1, not 8"),
+        ([1], 0, "budget must be"),
+    ],
+)
+def test_bad_arguments_are_refused(tokens, budget, message):
+    with pytest.raises(LoaderError, match=message):
+        TokenBudgetSampler(tokens, budget)

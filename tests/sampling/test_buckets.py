@@ -257,26 +257,6 @@ def test_a_loader_fills_the_buckets(chain):
     assert "BUCKET" in repr(transforms), "the chain itself keeps the placeholder"
 
 
-def test_a_resumed_bucketed_loader_makes_the_same_batches():
-    options: Any = {"batch_sampler": BucketSampler(SIZES, BUCKETS, 3), "device": "cpu", "seed": 3, "threads": 2}
-    chain = [T.ResizeToCover(BUCKET), T.RandomCrop(BUCKET), T.ColorJitter(0.4, 0.4)]
-
-    def batches(loader: Loader) -> list[Any]:
-        return [(batch.indices.tolist(), checksums(batch.images)) for batch in loader]
-
-    with Loader(pictures(), chain, **options) as loader:
-        whole = batches(loader)
-    with Loader(pictures(), chain, **options) as loader:
-        iterator = iter(loader)
-        for _ in range(4):
-            next(iterator)
-        state = loader.state_dict()
-        iterator.close()
-    with Loader(pictures(), chain, **options) as loader:
-        loader.load_state_dict(state)
-        assert batches(loader) == whole[4:]
-
-
 def test_replacements_of_damaged_samples_have_the_size_of_the_batch():
     source = pictures()
     source.read = lambda index: (b"damaged" if index % 4 == 0 else source.data[index], index)  # type: ignore[method-assign]

@@ -10,13 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import (
-    BatchSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from cuaug import LoaderError, RepeatedSampler, ShardSampler, WeightedSampler
@@ -64,13 +58,6 @@ def test_shuffling_across_chunks():
     order = ShuffledOrder(200_001).order(3, 1)
     np.testing.assert_array_equal(np.sort(order), np.arange(200_001))
     np.testing.assert_array_equal(order, np.argsort(SampleRNG(3, 1, np.arange(200_001)).uniform(), kind="stable"))
-
-
-def test_all_permutations_are_equally_likely():
-    seen = np.array([ShuffledOrder(4).order(seed, 0) for seed in range(24_000)]) @ [64, 16, 4, 1]
-    _, counts = np.unique(seen, return_counts=True)
-    assert len(counts) == 24
-    assert ((counts - 1000.0) ** 2 / 1000).sum() < 60, "chi-squared with 23 degrees of freedom: 1 in 30,000"
 
 
 @pytest.mark.slow
@@ -356,14 +343,8 @@ def test_unsuitable_samplers_are_refused(sampler, shuffle, message):
     [
         (EpochSampler(4), "EpochSampler has len\\(\\) 4 but yields 3 indices"),
         (RandomSampler(range(9)), r"index \d; the source has 0 ... 4"),
-        (
-            BatchSampler(SequentialSampler(range(4)), 2, False),
-            "BatchSampler yields one index at a time, not \\[0, 1\\]",
-        ),
-        (
-            BatchSampler(SequentialSampler(range(5)), 2, False),
-            "BatchSampler yields one index at a time, not \\[0, 1\\]",
-        ),
+        (BatchSampler(range(4), 2, False), r"BatchSampler yields one index at a time, not \[0, 1\].*batch_sampler="),
+        (BatchSampler(range(5), 2, False), r"BatchSampler yields one index at a time, not \[0, 1\].*batch_sampler="),
         (EpochSampler(2), "EpochSampler has len\\(\\) 2 but yields more indices"),
         (CustomOrder([0.5]), "the sampler CustomOrder yields one index at a time, not 0.5"),
         (CustomOrder(None), "the sampler CustomOrder yields one index at a time, not None"),
@@ -377,18 +358,9 @@ def test_samplers_that_yield_other_values_are_refused(sampler, message):
 
 def test_repeated_indices_need_repeats_to_be_true():
     """Else all copies of a sample would be augmented equally."""
-
-    class Repeated:
-        repeats = False
-
-        def __len__(self):
-            return 4
-
-        def order(self, seed, epoch):
-            return [0, 3, 3, 1]
-
-    sampler = Repeated()
-    with pytest.raises(LoaderError, match="Repeated has repeats = False but yields index 3 twice"):
+    sampler = CustomOrder([0, 3, 3, 1])
+    sampler.repeats = False
+    with pytest.raises(LoaderError, match="CustomOrder has repeats = False but yields index 3 twice"):
         order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
     sampler.repeats = True
     assert order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5).tolist() == [0, 3, 3, 1]

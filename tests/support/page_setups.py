@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
@@ -34,7 +35,6 @@ ELSEWHERE = {
     "docs/serving.md": "tests/front_door/test_serving_page.py",
     "docs/recipes.md": "tests/loader/test_recipes.py",
     "docs/sources.md": "tests/sources/test_sources_page.py",
-    "docs/targets.md": "tests/targets/test_docs.py",
     "docs/your_own.md": "tests/transforms/test_own.py",
 }
 # Sets of shards that would be too large, and what stands for them.
@@ -99,6 +99,26 @@ def _videos() -> dict[str, Any]:
     return {}
 
 
+def _coco() -> dict[str, Any]:
+    """Annotations in COCO's format: one object in each of six images."""
+    names = [f"{i}.jpg" for i in range(6)]
+    box, polygon = [10, 10, 60, 50], [[10, 10, 70, 10, 70, 60, 10, 60]]
+    content = {
+        "images": [{"id": i, "file_name": name, "height": 200, "width": 410} for i, name in enumerate(names)],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 1, "bbox": box, "segmentation": polygon} for i in range(6)
+        ],
+        "categories": [{"id": 1, "name": "thing"}],
+    }
+    images, annotations = Path("coco/train2017"), Path("coco/annotations")
+    images.mkdir(parents=True)
+    annotations.mkdir()
+    for name in names:
+        os.link("cat.jpg", images / name)
+    (annotations / "instances_train2017.json").write_text(json.dumps(content))
+    return {}
+
+
 def _training() -> dict[str, Any]:
     """A loader of the photos, and the names of a training."""
     loader = cuaug.Loader("photos/train", _CHAIN, batch_size=4)
@@ -139,6 +159,7 @@ SETUPS: dict[str, Callable[[], dict[str, Any]]] = {
     "docs/promises.md": _promises,
     "docs/remote_shards.md": _bucket,
     "docs/scale.md": _bucket,
+    "docs/targets.md": _coco,
     "docs/video.md": _videos,
 }
 

@@ -87,11 +87,6 @@ def test_a_center_on_the_edge_is_outside_the_window():
         assert first.max() == 3 and (first + size).min() == 5
 
 
-def test_an_option_of_one_changes_nothing():
-    plan = planned(T.RandomIoUCrop(sampler_options=[1.0]), [np.array([[2.0, 2, 8, 8]])] * 9, 10, 10)
-    assert not plan.trace.steps[0].where.any() and (plan.sizes[0] == 10).all()
-
-
 def test_where_selects_samples_and_a_batch_equals_its_images_one_by_one():
     rng = np.random.default_rng(0)
     boxes = [random_boxes(rng, 3, 60, 50) for _ in range(12)]

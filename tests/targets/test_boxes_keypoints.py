@@ -27,7 +27,7 @@ def random_points(h: int, w: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).uniform(0, (w, h), (60, 2))
 
 
-def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: float = 0.0) -> list[float]:
+def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray) -> list[float]:
     """The distance between each keypoint and the origin that the moved ramp shows there, in tolerances."""
     plan = plan_for(ramp(h, w))
     points = points_of(plan, keypoints)
@@ -35,7 +35,7 @@ def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: floa
     found, margin = [], distorted_margin(h, w, chain)
     inside = ((keypoints >= margin) & (keypoints <= np.array([w, h]) - margin)).all(axis=1)
     for before, after, usable in zip(keypoints, points.keypoints, points.visible & inside, strict=True):
-        seen = shown(moved, after + wrong) if usable else None
+        seen = shown(moved, after) if usable else None
         if seen is not None:
             found.append(float(np.abs(seen[0] - before).max() / seen[1]))
     return found

@@ -21,41 +21,16 @@ N, H, W = 8, 44, 60
 
 #: Transforms that move pixels.
 GEOMETRIC = [
-    "CenterCrop",
-    "D4",
-    "ElasticTransform",
-    "FixedSizeCrop",
-    "GridDistortion",
-    "Pad",
-    "RandomAffine",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomPerspective",
-    "RandomRelativeCrop",
-    "RandomResize",
-    "RandomResizedCrop",
-    "RandomRot90",
-    "RandomRotation",
-    "RandomShortestSize",
-    "RandomVerticalFlip",
-    "RandomZoomOut",
-    "Resize",
-    "ResizeToCover",
-    "ResizeToMultiple",
-    "Rot90",
-    "ScaleJitter",
-]
+    "CenterCrop", "D4", "ElasticTransform", "FixedSizeCrop", "GridDistortion", "Pad", "RandomAffine", "RandomCrop",
+    "RandomHorizontalFlip", "RandomPerspective", "RandomRelativeCrop", "RandomResize", "RandomResizedCrop",
+    "RandomRot90", "RandomRotation", "RandomShortestSize", "RandomVerticalFlip", "RandomZoomOut", "Resize",
+    "ResizeToCover", "ResizeToMultiple", "Rot90", "ScaleJitter",
+]  # fmt: skip
 #: Transforms that may move pixels or change values.
 MIXED = [
-    "AutoAugment",
-    "RandAugment",
-    "TimmRandAugment",
-    "TrivialAugmentWide",
-    "RandomChoice",
-    "RandomOrder",
-    "SomeOf",
+    "AutoAugment", "RandAugment", "TimmRandAugment", "TrivialAugmentWide", "RandomChoice", "RandomOrder", "SomeOf",
     "AugMix",
-]
+]  # fmt: skip
 MOVING = [pytest.param(t, id=f"{name}-{k}") for name in GEOMETRIC for k, (t, _) in enumerate(CASES[name])]
 OTHERS = [
     pytest.param(t, id=f"{name}-{k}")
@@ -71,12 +46,8 @@ def smooth(transform: T.Transform) -> T.Transform:
         return T.ElasticTransform([min(a, 60) for a in transform.alpha], [max(s, 4) for s in transform.sigma])
     transform = copy.copy(transform)
     if hasattr(transform, "warp_options"):
-        transform.warp_options = {
-            **transform.warp_options,
-            "filter": Filter.BILINEAR,
-            "border": Border.CONSTANT,
-            "fill": 0.0,
-        }
+        how = {"filter": Filter.BILINEAR, "border": Border.CONSTANT, "fill": 0.0}
+        transform.warp_options = transform.warp_options | how
     for name, value in (("_fill", 0.0), ("_border", Border.CONSTANT), ("_filter", Filter.BILINEAR)):
         if hasattr(transform, name):
             setattr(transform, name, value)

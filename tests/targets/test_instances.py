@@ -30,17 +30,6 @@ def test_known_instance_fields_lose_rows(name, make):
     assert list(sanitized({name: make([4, 5, 6])})[name]) == [4, 6]
 
 
-def test_detr_targets():
-    target = {
-        "labels": torch.tensor([1, 2, 3]), "area": torch.ones(3), "iscrowd": torch.zeros(3), "image_id": torch.ones(3),
-        "orig_size": torch.tensor([H, W]), "size": torch.tensor([H, W, 3]),
-    }  # fmt: skip
-    got = sanitized(target)
-    assert {name: len(value) for name, value in got.items()} == {
-        "boxes": 2, "labels": 2, "area": 2, "iscrowd": 2, "image_id": 3, "orig_size": 2, "size": 3,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("value", [[7, 8, 9], np.zeros(3), torch.zeros(3, 3), ["a", "b", "c"]])
 def test_a_field_with_as_many_rows_by_chance_is_neither_filtered_nor_left(value):
     """A camera's position has three numbers, and so have some images three boxes."""

@@ -14,7 +14,8 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.sources import Coco
-from tests.support.loader.further_pictures import Memory
+from tests.targets.test_mask_files import load
+from tests.targets.test_names import H, Labeled, W
 
 COUNT, SIDE = 14, 64
 
@@ -129,17 +130,12 @@ def test_a_replacement_brings_its_own_targets(tmp_path):
 
 def test_an_empty_batch_has_no_targets(tmp_path):
     data = source(tmp_path, damaged=(0, 1))
-    with Loader(data, TRAINING, batch_size=2, device="cpu", on_error="skip") as loader:
-        batch = next(iter(loader))
-        assert len(batch.images) == 0 and batch.labels == []
+    assert load(data, TRAINING, batch_size=2, on_error="skip") == []
 
 
 def test_a_cache_that_scales_images_is_refused(tmp_path):
-    with (
-        Loader(source(tmp_path), TRAINING, batch_size=2, device="cpu", cache=DecodedCache(short_side=32)) as loader,
-        pytest.raises(LoaderError, match="short_side=32 scales images down, but not their boxes"),
-    ):
-        next(iter(loader))
+    with pytest.raises(LoaderError, match="short_side=32 scales images down, but not their boxes"):
+        load(source(tmp_path), TRAINING, batch_size=2, cache=DecodedCache(short_side=32))
     with Loader(source(tmp_path, masks=True), TRAINING, batch_size=4, seed=0, device="cpu", cache="decoded") as loader:
         for _ in range(2):
             for images, targets in loader:
@@ -163,13 +159,8 @@ def test_collate_of_target_dicts():
 @pytest.mark.parametrize("cache", [None, "decoded"])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list], ids=["array", "tensor", "list"])
 def test_writing_to_a_batch_changes_no_source_or_cache(cache, kind):
-
-    class Labeled(Memory):
-        def read(self, index):
-            return super().read(index)[0], target
-
     target = {"boxes": np.array([[0.0, 0.0, 2.0, 2.0]]), "labels": kind([3])}
-    with Loader(Labeled(1), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
+    with Loader(Labeled(target), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
         for _ in range(3):
             ((_, targets),) = loader
             assert [list(target["labels"]) for target in targets] == [[3], [3]]
@@ -194,32 +185,17 @@ def test_collate_makes_contiguous_tensors():
     assert made["masks"].is_contiguous() and made["masks"].shape == (2, 6, 8)
 
 
-class Labeled:
-    """A source of gray pictures with one kind of label."""
-
-    def __init__(self, label: Any) -> None:
-        self.label = label
-
-    def __len__(self) -> int:
-        return 2
-
-    def read(self, index: int) -> tuple[Any, Any]:
-        return np.full((6, 8, 3), 100, np.uint8), self.label
-
-
 @pytest.mark.parametrize("chain", [[], [T.RandomHorizontalFlip(1)]], ids=["no chain", "flip"])
 def test_a_collate_fn_receives_tensors(chain):
     """As `collate` makes them: arrays of a source, of moved targets and of mask files."""
     label = {
         "boxes": np.array([[1, 1, 3, 3]], np.float32),
-        "masks": np.ones((1, 6, 8), np.uint8),
-        "mask": Image.new("P", (8, 6)),
+        "masks": np.ones((1, H, W), np.uint8),
+        "mask": Image.new("P", (W, H)),
         "meta": ({"ids": np.arange(2, dtype=">i2")}, "text", 5),
         "names": ["a"],
     }
-    with Loader(Labeled(label), chain, batch_size=2, device="cpu", collate_fn=list) as loader:
-        _, labels = next(iter(loader))
-    for made in labels:
+    for made in load(Labeled(label), chain, batch_size=2, collate_fn=list):
         inner = made["meta"][0]["ids"]
         assert all(isinstance(value, torch.Tensor) for value in (made["boxes"], made["masks"], made["mask"], inner))
         assert made["boxes"].dtype == torch.float32 and inner.tolist() == [0, 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from pathlib import Path
@@ -15,7 +14,7 @@ from PIL import Image
 
 from cuaug import DecodeError, DecodeOptions, Loader, TransformError
 from cuaug import transforms as T
-from tests.support.codec.encoded_images import chunk
+from tests.support.codec.encoded_images import chunk, encode
 
 H, W = 20, 30
 VALUES = np.arange(H * W).reshape(H, W)
@@ -129,33 +128,25 @@ def test_exif_does_not_turn_masks(tmp_path):
     np.testing.assert_array_equal(got, MODES["P"][0])
 
 
-def frames() -> bytes:
-    file = io.BytesIO()
-    pil_mask("L").save(file, "TIFF", save_all=True, append_images=[pil_mask("L")])
-    return file.getvalue()
-
-
-def png(mask: Image.Image) -> bytes:
-    file = io.BytesIO()
-    mask.save(file, "PNG")
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     ("mask", "reason", "options"),
     [
         ("missing.png", r"missing\.png' \(sample 1\): its mask: No such file", {}),
         (b"not an image", "its mask: not an image", {}),
-        (png(pil_mask("L"))[:60], "its mask: ", {}),
-        (frames(), "its mask: a mask must be one image, but the file has 2 frames", {}),
-        (png(Image.new("L", (W, H + 1))), r"mask must be \(H, W\) .* not of shape \(21, 30\)", {}),
-        (png(Image.new("L", (99, 99))), "above the limit max_pixels=1000", {"max_pixels": 1000}),
+        (encode(pil_mask("L"), "PNG")[:60], "its mask: ", {}),
+        (
+            encode(pil_mask("L"), "TIFF", save_all=True, append_images=[pil_mask("L")]),
+            "its mask: a mask must be one image, but the file has 2 frames",
+            {},
+        ),
+        (encode(Image.new("L", (W, H + 1)), "PNG"), r"mask must be \(H, W\) .* not of shape \(21, 30\)", {}),
+        (encode(Image.new("L", (99, 99)), "PNG"), "above the limit max_pixels=1000", {"max_pixels": 1000}),
     ],
     ids=["missing", "no image", "truncated", "frames", "another size", "max_pixels"],
 )
 def test_a_mask_that_cannot_be_read_costs_its_sample(tmp_path, monkeypatch, mask, reason, options):
     monkeypatch.chdir(tmp_path)
-    valid = png(pil_mask("L"))
+    valid = encode(pil_mask("L"), "PNG")
     files = [*write(tmp_path, {"mask": valid}), *write(tmp_path, {"mask": mask}, "1")]
     errors: list[DecodeError] = []
     with Loader(files, batch_size=2, device="cpu", on_error="skip", error_callback=errors.append,

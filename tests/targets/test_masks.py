@@ -95,9 +95,12 @@ def test_every_dtype_is_lossless(data, dtype, count):
         assert_same(moved({"mask": mask}, h, w, chain)["mask"], one)
 
 
-@pytest.mark.parametrize("fill", [0, 7, 255])
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32])
-def test_mask_fill(fill, dtype):
+DTYPES_AND_FILLS = [(dtype, fill) for dtype in (np.uint8, np.int16, np.int64, np.float32) for fill in (0, 7, 255)]
+
+
+@pytest.mark.parametrize(("dtype", "fill"), [*DTYPES_AND_FILLS, (np.int32, 300)])
+def test_mask_fill(dtype, fill):
+    """Only the bytes of wide integers that hold values or the fill are moved."""
     mask = np.array([[1, 2], [3, 4]], dtype=dtype)
     pad = Step("pad", {"left": 1, "top": 0, "right": 0, "bottom": 1, "border": Border.CONSTANT, "fill": 0.5})
     got = moved({"mask": mask}, 2, 2, [pad], mask_fill=fill)["mask"]

@@ -1,4 +1,4 @@
-"""Mosaic and CopyPaste, on images in which every instance has its own color."""
+"""Mosaic, CopyPaste and MixUp, on images in which every instance has its own color."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from cuaug.errors import TransformError
 seeds = st.integers(0, 2**32 - 1)
 
 
-def painted(n: int, height: int, width: int, seed: int = 0) -> tuple[torch.Tensor, list[dict[str, Any]]]:
+def painted(
+    n: int, height: int, width: int, seed: int = 0, class_masks: bool = True
+) -> tuple[torch.Tensor, list[dict[str, Any]]]:
     """n images of overlapping rectangles on 0; "labels" are their colors, from 1, in all channels."""
     rng = np.random.default_rng(seed)
     images, targets, color = [], [], 0
@@ -40,9 +42,9 @@ def painted(n: int, height: int, width: int, seed: int = 0) -> tuple[torch.Tenso
                 "names": [f"color {value}" for value in colors],
                 "area": torch.from_numpy(masks.sum(axis=(1, 2))).float(),
                 "keypoints": torch.tensor([[[*box(mask)[:2], 2.0]] for mask in masks]).reshape(-1, 1, 3),
-                "mask": image.astype(np.int64),
                 "image_id": i,
             }
+            | ({"mask": image.astype(np.int64)} if class_masks else {})
         )
         images.append(np.repeat(image[None], 3, axis=0))
     return torch.from_numpy(np.stack(images)), targets
@@ -58,9 +60,7 @@ def check(image: torch.Tensor, target: dict[str, Any], boxes: bool = True) -> se
     pixels = image[0].numpy()
     colors = target["labels"].tolist()
     assert target["names"] == [f"color {value}" for value in colors]
-    assert (
-        len(target["boxes"]) == len(target["masks"]) == len(target["area"]) == len(target["keypoints"]) == len(colors)
-    )
+    assert {len(target[name]) for name in ("boxes", "masks", "area", "keypoints")} == {len(colors)}
     assert target["masks"].dtype == torch.bool and target["boxes"].dtype == torch.float32
     for k, color in enumerate(colors):
         assert np.array_equal(target["masks"][k].numpy(), pixels == color)
@@ -163,7 +163,11 @@ def test_boxes_of_different_formats_merge_into_the_first_format(formats, kind):
     # Boxes of instances below are recomputed from their masks.
     pasted = [[[12, 12, 15, 13], own], [[2, 12, 5, 13], own]]
     mosaic = [(np.array(own) + [x, y, x, y]).tolist() for y in (0, 20) for x in (0, 20)]
-    for transform, want in ((T.CopyPaste(1, blending=False), pasted), (T.Mosaic(40, (0, 0)), [mosaic, mosaic])):
+    for transform, want in (
+        (T.CopyPaste(1, blending=False), pasted),
+        (T.Mosaic(40, (0, 0)), [mosaic, mosaic]),
+        (T.MixUp(), [[own, own], [own, own]]),
+    ):
         for i, target in enumerate(transform(np.zeros((2, 20, 20, 3), np.uint8), targets)[1]):
             assert target["format"] == formats[i] and type(target["boxes"]) is type(targets[0]["boxes"])
             boxes = torch.as_tensor(target["boxes"]).clone()
@@ -342,10 +346,11 @@ def test_invalid_arguments_are_refused():
 
 
 @pytest.mark.parametrize(
-    "transform", [T.Mosaic(), T.CopyPaste(0.7, False), T.Compose([T.CopyPaste(blending=False), T.Mosaic(p=0.5)])]
+    "transform",
+    [T.Mosaic(), T.CopyPaste(0.7, False), T.MixUp(8.0), T.Compose([T.CopyPaste(blending=False), T.Mosaic(p=0.5)])],
 )
 def test_results_are_independent_of_the_batch_size(tmp_path, transform):
-    x, targets = painted(11, 20, 30, 5)
+    x, targets = painted(11, 20, 30, 5, class_masks=not isinstance(transform, T.MixUp))
     items = []
     for i, (image, target) in enumerate(zip(x, targets, strict=True)):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(path := tmp_path / f"{i}.png")
@@ -358,11 +363,38 @@ def test_results_are_independent_of_the_batch_size(tmp_path, transform):
                 [(image, target) for images, labels in loader for image, target in zip(images, labels, strict=True)]
             )
     for image, target in results[0]:
-        if not isinstance(transform, T.Compose):  # a mosaic may then show an instance twice
+        if isinstance(transform, (T.Mosaic, T.CopyPaste)):  # after both, a mosaic may show an instance twice
             check(image, target, boxes=False)
     for other in results[1:]:
         for (image, target), (same_image, same_target) in zip(results[0], other, strict=True):
-            assert torch.equal(image, same_image)
-            assert torch.equal(target["boxes"], same_target["boxes"]) and torch.equal(
-                target["masks"], same_target["masks"]
-            )
+            assert torch.equal(image, same_image) and target["names"] == same_target["names"]
+            assert all(torch.equal(target[name], same_target[name]) for name in ("boxes", "masks"))
+
+
+# --- MixUp ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 5), seeds, st.sampled_from([0.0, 0.5, 1.0]))
+def test_the_instances_of_both_images_are_kept(n, seed, p):
+    images, targets = painted(n, 12, 14, seed, class_masks=False)
+    chain = T.Compose([T.MixUp(32.0, p=p)], generator=torch.Generator().manual_seed(seed))
+    (mixed, merged), params = chain.trace(images, targets)
+    for i, target in enumerate(merged):
+        lam = params[i][0]["params"]["lam"]
+        own, next_one = targets[i], targets[(i + 1) % n]
+        want = images[i].double() * lam + images[(i + 1) % n].double() * (1 - lam)
+        assert (mixed[i].double() - want).abs().max() <= 0.51
+        assert target["image_id"] == own["image_id"]
+        for key in ("boxes", "masks", "labels", "area", "keypoints"):
+            both = torch.cat([own[key], next_one[key]]) if lam < 1 else own[key]
+            assert target[key].dtype == own[key].dtype
+            torch.testing.assert_close(target[key], both)
+        assert target["names"] == own["names"] + (next_one["names"] if lam < 1 else [])
+
+
+def test_what_does_not_mix_is_refused():
+    images, targets = painted(2, 12, 14)
+    with pytest.raises(TransformError, match="class masks of two images do not blend into one"):
+        T.MixUp()(images, targets)
+    with pytest.raises(TransformError, match=r"MixUp: labels must be dicts .*target 1 of the batch"):
+        T.MixUp(num_classes=3)(images, [targets[0], 1])

@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import Loader, TransformError
+from cuaug import TransformError
 from cuaug import transforms as T
+from tests.targets.test_mask_files import load
 
 H, W = 20, 30
 BOXES = [[1.0, 2.0, 11.0, 8.0]]
@@ -40,10 +41,8 @@ def moved(target: Any, **settings: Any) -> Any:
 def test_boxes_under_other_libraries_names_are_refused(name, boxes):
     """The names of Albumentations, Hugging Face, COCO and MMDetection."""
     for target in ({name: boxes}, {"objects": {name: boxes, "category": [1]}}, ({name: boxes}, 3)):
-        with pytest.raises(
-            TransformError,
-            match=rf"{name} looks like boxes, but only \"boxes\".*box_format.*xywh.*pass_through=\('{name}',\)",
-        ):
+        message = rf"{name} looks like boxes, but only \"boxes\".*box_format.*xywh.*pass_through=\('{name}',\)"
+        with pytest.raises(TransformError, match=message):
             moved(target)
     with pytest.raises(TransformError, match="is a list with boxes, masks, keypoints or images, but"):
         moved({"annotations": [{"id": 1}, {name: boxes}]})
@@ -84,18 +83,23 @@ def test_segmentations_are_refused(segmentation):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [None, 3, True, "boxes/1.txt", b"1", [], (), np.zeros((0, 4)), [[]], np.array(3), np.zeros(7), [1, 2, 3], {"a": 1}]
-    + [["a.txt", "b.txt", "c.txt", "d.txt"], np.array(["a", "b", "c", "d"]), np.zeros((2, 2)), {1, 2, 3, 4}],
+    ("names", "values"),
+    [
+        (
+            ("bbox", "bboxes", "bndbox"),
+            [None, 3, True, "boxes/1.txt", b"1", [], (), np.zeros((0, 4)), [[]], np.array(3), np.zeros(7), [1, 2, 3]]
+            + [["a.txt", "b.txt"] * 2, np.array(["a", "b", "c", "d"]), np.zeros((2, 2)), {"a": 1}, {1, 2, 3, 4}],
+        ),
+        (("segmentation",), [None, 3, "1.txt", [], [1, 2], ["1.png"], np.zeros(3), {"a": 1}]),
+        (("points",), [None, 3, "1.txt", [], [5], ["nose", "ear"], np.array(7), np.zeros(0)]),
+    ],
+    ids=["boxes", "segmentation", "keypoints"],
 )
-def test_other_values_under_box_names_pass_unchanged(value):
-    target = {"bbox": value, "bboxes": value, "bndbox": value}
-    assert moved(target)["bbox"] is value and moved([target])[0]["bbox"] is value
-
-
-@pytest.mark.parametrize("value", [None, 3, "1.txt", [], [1, 2], ["1.png"], np.zeros(3), {"a": 1}])
-def test_other_values_under_segmentation_pass_unchanged(value):
-    assert moved({"segmentation": value})["segmentation"] is value
+def test_other_values_under_these_names_pass_unchanged(names, values):
+    for value in values:
+        target = dict.fromkeys(names, value)
+        for found in (moved(target), moved([target])[0]):
+            assert all(found[name] is value for name in names), value
 
 
 # --- images, maps, keypoints and outlines under other names -----------------------------------------------------------
@@ -130,11 +134,6 @@ def test_keypoints_under_other_names_are_refused(name, value):
     with pytest.raises(TransformError, match=rf'{name} looks like keypoints.*"keypoints".*pass_through'):
         moved({name: value})
     assert moved({name: value}, pass_through=(name,))[name] is value
-
-
-@pytest.mark.parametrize("value", [None, 3, "1.txt", [], [5], ["nose", "ear"], np.array(7), np.zeros(0)])
-def test_other_values_under_keypoint_names_pass_unchanged(value):
-    assert moved({"points": value})["points"] is value
 
 
 @pytest.mark.parametrize("name", ["polygons", "segments", "contours"])
@@ -201,9 +200,8 @@ def test_a_path_of_keys_names_one_value():
 
 
 def test_named_masks_have_the_images_size():
-    with pytest.raises(
-        TransformError, match=r"depth must be \(H, W\) or \(K, H, W\) numbers, .* not of shape \(3, 3\)"
-    ):
+    message = r"depth must be \(H, W\) or \(K, H, W\) numbers, .* not of shape \(3, 3\)"
+    with pytest.raises(TransformError, match=message):
         moved({"depth": np.zeros((3, 3))}, masks=("depth",))
     assert moved({"depth": None}, masks=("depth",))["depth"] is None
 
@@ -256,8 +254,7 @@ def in_call(label: Any, transform: T.Transform) -> Any:
 
 
 def in_loader(label: Any, transform: T.Transform) -> Any:
-    with Loader(Labeled(label), [transform], batch_size=2, device="cpu", collate_fn=list) as loader:
-        return next(iter(loader)).labels[0]
+    return load(Labeled(label), [transform], batch_size=2, collate_fn=list)[0]
 
 
 class Labeled:

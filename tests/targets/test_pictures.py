@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ from PIL import Image
 
 from cuaug import DecodedCache, DecodeError, DecodeOptions, Loader, LoaderError, TransformError
 from cuaug import transforms as T
+from tests.support.codec.encoded_images import encode
 from tests.support.transforms.cases import CASES
+from tests.targets.test_mask_files import load
 
 H, W = 22, 30
 ALL = [pytest.param(case[0], id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]
@@ -131,13 +132,11 @@ def test_pictures_that_cannot_follow_are_refused(transform, images, message):
 
 def test_pictures_of_a_batch_must_stack():
     images = torch.from_numpy(noise(0, 2, 3, H, W))
-    with pytest.raises(
-        TransformError, match=r"names in all targets .* target 0 has \['images\.a'\], target 1 has \[\]"
-    ):
+    message = r"names in all targets .* target 0 has \['images\.a'\], target 1 has \[\]"
+    with pytest.raises(TransformError, match=message):
         T.Pad(1)(images, [{"images": {"a": images[0]}}, {}])
-    with pytest.raises(
-        TransformError, match=r"images\.a: pictures of a batch must be tensors or arrays of one shape, not Image"
-    ):
+    message = r"images\.a: pictures of a batch must be tensors or arrays of one shape, not Image"
+    with pytest.raises(TransformError, match=message):
         T.Pad(1)(images, [{"images": {"a": Image.new("RGB", (W, H))}}] * 2)
 
 
@@ -161,17 +160,13 @@ def write(folder: Path, count: int = 6) -> tuple[list[str], list[str]]:
     return sides
 
 
-def data_of(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("layout", "stack", "dtype"),
     [("NCHW", True, None), ("NHWC", True, torch.float16), ("NCHW", False, torch.float16), ("NHWC", False, None)],
 )
 @pytest.mark.parametrize(
     "kind",
-    [str, Path, data_of, lambda path: np.asarray(Image.open(path)), Image.open,
+    [str, Path, lambda path: Path(path).read_bytes(), lambda path: np.asarray(Image.open(path)), Image.open,
      lambda path: torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)],
     ids=["str", "Path", "bytes", "array", "PIL", "tensor"],
 )  # fmt: skip
@@ -226,20 +221,13 @@ def test_limits_and_exif_hold_for_pictures(tmp_path):
     left, _ = write(tmp_path)
     exif = Image.Exif()
     exif[0x0112] = 3
-    file = io.BytesIO()
-    Image.fromarray(noise(0)).save(file, "PNG", exif=exif)
-    files = [(left[0], {"images": {"right": file.getvalue()}})]
+    files = [(left[0], {"images": {"right": encode(Image.fromarray(noise(0)), "PNG", exif=exif)}})]
     for apply_exif, want in ((True, noise(0)[::-1, ::-1]), (False, noise(0))):
-        with Loader(files, device="cpu", decode=DecodeOptions(apply_exif=apply_exif)) as loader:
-            np.testing.assert_array_equal(next(iter(loader)).labels["images"]["right"][0].permute(1, 2, 0), want)
-    big = io.BytesIO()
-    Image.new("RGB", (W, 2 * H)).save(big, "PNG")
-    with (
-        Loader([(left[0], {"images": {"right": big.getvalue()}})], device="cpu",
-               decode=DecodeOptions(max_pixels=H * W)) as loader,
-        pytest.raises(DecodeError, match=rf"images\.right: .* above the limit max_pixels={H * W}"),
-    ):  # fmt: skip
-        next(iter(loader))
+        labels = load(files, decode=DecodeOptions(apply_exif=apply_exif))
+        np.testing.assert_array_equal(labels["images"]["right"][0].permute(1, 2, 0), want)
+    big = encode(Image.new("RGB", (W, 2 * H)), "PNG")
+    with pytest.raises(DecodeError, match=rf"images\.right: .* above the limit max_pixels={H * W}"):
+        load([(left[0], {"images": {"right": big}})], decode=DecodeOptions(max_pixels=H * W))
 
 
 @pytest.mark.parametrize("chain", [[T.MixUp(num_classes=3)], [T.FiveCrop(4)], [T.Pad(1), T.Lambda(lambda x: x)]])
@@ -247,11 +235,8 @@ def test_limits_and_exif_hold_for_pictures(tmp_path):
 def test_chains_that_do_not_take_pictures_end_the_run(tmp_path, chain, on_error):
     left, right = write(tmp_path)
     files = [(a, {"images": {"right": b}}) for a, b in zip(left, right, strict=True)]
-    with (
-        Loader(files, chain, batch_size=2, device="cpu", on_error=on_error) as loader,
-        pytest.raises(TransformError, match="take further pictures"),
-    ):
-        next(iter(loader))
+    with pytest.raises(TransformError, match="take further pictures"):
+        load(files, chain, batch_size=2, on_error=on_error)
 
 
 def test_a_cache_of_smaller_images_is_refused(tmp_path):
@@ -261,8 +246,5 @@ def test_a_cache_of_smaller_images_is_refused(tmp_path):
         for _ in range(2):
             labels = [batch.labels for batch in loader]
             np.testing.assert_array_equal(labels[3]["images"]["right"][0].permute(1, 2, 0), noise(103))
-    with (
-        Loader(files, device="cpu", cache=DecodedCache(short_side=9)) as loader,
-        pytest.raises(LoaderError, match=r"short_side=9 scales images down, but not their .* further pictures"),
-    ):
-        next(iter(loader))
+    with pytest.raises(LoaderError, match=r"short_side=9 scales images down, but not their .* further pictures"):
+        load(files, cache=DecodedCache(short_side=9))

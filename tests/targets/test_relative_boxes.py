@@ -101,17 +101,6 @@ def test_relative_boxes_are_refused_with_the_remedy(box_format, batch):
         chain(images, targets)
 
 
-def test_a_loader_refuses_relative_boxes_of_a_sample(tmp_path):
-    Image.new("RGB", (W, H)).save(tmp_path / "a.png")
-    files = [(str(tmp_path / "a.png"), {"boxes": YOLO})]
-    chain = [T.RandomHorizontalFlip(), T.Resize((8, 8)), T.Lambda(abs)]
-    with (
-        Loader(files, chain, batch_size=1, device="cpu") as loader,
-        pytest.raises(TransformError, match="relative_boxes"),
-    ):
-        next(iter(loader))
-
-
 @pytest.mark.parametrize(
     "boxes",
     [

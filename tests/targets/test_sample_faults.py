@@ -12,6 +12,7 @@ from PIL import Image
 
 from cuaug import DecodeError, Loader, TransformError
 from cuaug import transforms as T
+from tests.targets.test_mask_files import load
 
 H, W, COUNT, BAD = 20, 30, 6, 2
 VALID = {"boxes": np.array([[1.0, 2.0, 5.0, 6.0]]), "labels": [1]}
@@ -34,12 +35,13 @@ def files(folder: Path, **replaced: Any) -> list[tuple[str, Any]]:
     [
         ({"boxes": np.array([[5.0, 2.0, 1.0, 6.0]])}, "with its end before its beginning; .*box_format='xywh'"),
         ({"boxes": np.array([[5.0, np.nan, 9.0, 6.0]])}, "which is not finite"),
+        ({"boxes": np.array([[0.1, 0.2, 0.4, 0.6]])}, "boxes must be in pixels, .* relative_boxes=True"),
         ({"boxes": np.zeros(4)}, r"not of shape \(4,\)"),
         ({"labels": [1, 2]}, "boxes has 1 instances and labels has 2"),
         ({"mask": np.zeros((3, 3))}, r"mask must be .* not of shape \(3, 3\)"),
         ({"keypoints": [[[np.inf, 2.0]]]}, "keypoints must be"),
     ],
-    ids=["reversed", "not finite", "shape", "counts", "mask", "keypoint"],
+    ids=["reversed", "not finite", "relative", "shape", "counts", "mask", "keypoint"],
 )
 def test_invalid_targets_cost_their_sample(tmp_path, on_error, chain, replaced, reason):
     errors: list[DecodeError] = []
@@ -62,8 +64,5 @@ def test_invalid_targets_cost_their_sample(tmp_path, on_error, chain, replaced, 
 )
 def test_names_that_say_nothing_end_the_run(tmp_path, on_error, replaced, chain, message):
     """They are the chain's fault, and would cost every sample that has them."""
-    with (
-        Loader(files(tmp_path, **replaced), chain, batch_size=3, device="cpu", on_error=on_error) as loader,
-        pytest.raises(TransformError, match=rf"{BAD}\.png' \(sample {BAD}\): {message}"),
-    ):
-        list(loader)
+    with pytest.raises(TransformError, match=rf"{BAD}\.png' \(sample {BAD}\): {message}"):
+        load(files(tmp_path, **replaced), chain, batch_size=3, on_error=on_error)

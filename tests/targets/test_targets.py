@@ -50,6 +50,11 @@ def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]
     return [*map(mover(plan.compile()), range(n))]
 
 
+def made(values: list[Any], dtype: Any) -> Any:
+    """A tensor or an array, by the library of its dtype."""
+    return torch.tensor(values, dtype=dtype) if isinstance(dtype, torch.dtype) else np.array(values, dtype)
+
+
 # --- boxes ------------------------------------------------------------------------------------------------------------
 
 
@@ -59,12 +64,7 @@ def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]
     "kind", [np.float32, np.float64, torch.float32, torch.float64, torch.float16, torch.bfloat16, list]
 )
 def test_formats_and_types_of_boxes(format, given, kind):
-    if kind is list:
-        boxes: Any = BOXES[format]
-    else:
-        boxes = (
-            torch.tensor(BOXES[format], dtype=kind) if isinstance(kind, torch.dtype) else np.array(BOXES[format], kind)
-        )
+    boxes = BOXES[format] if kind is list else made(BOXES[format], kind)
     target = {"boxes": boxes}
     if given != "by box_format":
         target["format"] = format.upper() if given == "in capitals" else format
@@ -100,7 +100,7 @@ def test_integers_keep_their_dtype(dtype):
 
     for name in ("boxes", "keypoints"):
         rows = [[2, 4, 11, 8], [3, 6, 30, 20]] if name == "boxes" else [[11, 8], [30, 20]]
-        value = torch.tensor(rows, dtype=dtype) if isinstance(dtype, torch.dtype) else np.array(rows, dtype)
+        value = made(rows, dtype)
         got = moved({name: value}, shrink)[name]
         assert got.dtype == dtype and type(got) is type(value)
         want = np.asarray(rows) / 2
@@ -113,10 +113,12 @@ def test_integers_that_cannot_hold_a_moved_coordinate():
         moved({"boxes": np.array([[1, 2, 11, 8]], np.uint8)}, lambda plan: plan.pad(299, 0, 0, 0))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.int64])
-def test_empty_and_lost_boxes_of_any_dtype(dtype):
-    got = moved({"boxes": np.zeros((0, 4), dtype), "keypoints": np.array([[3, 6, 2]], dtype)}, crop)
-    assert got["boxes"].shape == (0, 4) and got["boxes"].dtype == dtype
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+@pytest.mark.parametrize("library", [np, torch])
+def test_empty_and_lost_boxes_of_any_dtype(library, dtype):
+    kind = getattr(library, dtype)
+    got = moved({"boxes": library.zeros((0, 4), dtype=kind), "keypoints": np.array([[3, 6, 2]], dtype)}, crop)
+    assert got["boxes"].shape == (0, 4) and got["boxes"].dtype == kind
     assert got["keypoints"].tolist() == [[0, 0, 0]] and got["keypoints"].dtype == dtype
 
 
@@ -126,17 +128,10 @@ def test_boxes_are_clipped_to_the_image():
     assert got[:2].tolist() == [[0, 0, 10, 10], [25, 15, 30, 20]] and (got[2, 2:] == got[2, :2]).any()
 
 
-@pytest.mark.parametrize("empty", [np.zeros((0, 4), np.float32), torch.zeros(0, 4), [], np.zeros(0)])
-def test_no_boxes(empty):
-    target = {"boxes": empty, "labels": np.zeros(0, np.int64)}
-    got = moved(target)
-    assert len(got["boxes"]) == 0 and type(got["boxes"]) is type(empty)
-
-
 @pytest.mark.parametrize("empty", [np.zeros(0), torch.zeros(0), [], ()])
-@pytest.mark.parametrize("key", ["masks", "keypoints"])
+@pytest.mark.parametrize("key", ["boxes", "masks", "keypoints"])
 def test_no_instances(key, empty):
-    got = moved({"boxes": [], key: empty}, flip)
+    got = moved({"boxes": [], "labels": np.zeros(0, np.int64), key: empty})
     assert len(got[key]) == 0 and type(got[key]) is type(empty)
     assert getattr(got[key], "dtype", None) == getattr(empty, "dtype", None)
 
@@ -269,6 +264,7 @@ def test_dropping_a_box_drops_its_row_in_all_instance_fields():
         "scores": np.array([0.5, 0.25]),
         "image_id": np.array([8, 9]),
         "orig_size": torch.tensor([H, W]),
+        "size": torch.tensor([H, W]),
         "three": [1, 2, 3],
         "word": "ab",
         "camera": [7.0, 8.0],
@@ -278,7 +274,7 @@ def test_dropping_a_box_drops_its_row_in_all_instance_fields():
     assert got["keypoints"].shape == (1, 2, 3) and got["labels"].tolist() == [5] and got["names"] == ["b"]
     assert got["scores"].tolist() == [0.25] and got["three"] == [1, 2, 3] and got["word"] == "ab"
     assert got["colors"] == ((1, 2),)
-    for unchanged in ("mask", "image_id", "orig_size", "pair", "img_shape", "letterbox", "input", "camera"):
+    for unchanged in ("mask", "image_id", "orig_size", "size", "pair", "img_shape", "letterbox", "input", "camera"):
         assert len(got[unchanged]) == len(target[unchanged])
 
 
@@ -302,6 +298,7 @@ def test_keypoints_with_two_axes_are_not_instances():
     ("target", "message"),
     [
         ({"boxes": np.zeros((3, 5))}, r"boxes must be \(K, 4\) finite numbers, xyxy, not of shape \(3, 5\)"),
+        ({"boxes": np.ones((2, 6), np.float32)}, r"not of shape \(2, 6\): give further columns names of"),
         ({"boxes": np.zeros(4)}, r"boxes must be .*, not of shape \(4,\)"),
         ({"boxes": np.array([[0, 0, 1, np.nan]])}, r"boxes .* not \[0.0, 0.0, 1.0, nan\] \(number 0\), .*not finite"),
         ({"boxes": [[0, 0, 1, 1], [5, 0, 4, 1]]}, r"boxes .* not \[5, 0, 4, 1\] \(number 1\), with its end before"),

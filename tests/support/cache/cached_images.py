@@ -12,9 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.cache import DecodedCache
 from tests.support.loader import programs
 
 ROOT = Path(__file__).parents[3]
+
+
+def open_cache(directory: Path, limit_bytes: int = 1 << 24, *, count: int = 40, **contents: str) -> DecodedCache:
+    """The cache in a directory, for a data set of `count` samples."""
+    cache = DecodedCache(limit_bytes=limit_bytes, directory=directory)
+    cache.open(count, contents or {"source": "a"})
+    return cache
 
 
 def make_image(index: int, height: int | None = None, width: int | None = None) -> NDArray[np.uint8]:
@@ -39,22 +47,11 @@ def overlap(views: Iterable[NDArray[np.uint8]]) -> bool:
     return any(a + size > b for (a, size), (b, _) in itertools.pairwise(spans))
 
 
-def start(program: str, *arguments: Any, prefix: Iterable[str] = ()) -> subprocess.Popen[str]:
-    """Starts a Python process that can import the tests."""
-    return subprocess.Popen(
-        [*prefix, sys.executable, "-c", program, *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(program: str, *arguments: Any, **options: Any) -> str:
-    """Runs a program and returns its output; it must succeed within a minute with an empty stderr."""
-    if not options:  # no import of torch
+def run(program: str, *arguments: Any, prefix: Iterable[str] = ()) -> str:
+    """Runs a program that can import the tests, and returns its output; it must succeed with an empty stderr."""
+    if not prefix:  # no import of torch
         return programs.run(f"sys.argv[1:] = {[*map(str, arguments)]!r}\n{program}")
-    process = start(program, *arguments, **options)
-    out, err = process.communicate(timeout=600)
-    assert (process.returncode, err) == (0, ""), f"exit code {process.returncode}\n{out}\n{err}"
-    return out
+    command = [*prefix, sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

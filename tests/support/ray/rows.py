@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ import torch
 from PIL import Image
 
 from cuaug import transforms as T
-
-__all__ = ["CHAIN", "DAMAGED", "Files", "columns", "photo"]
+from tests.support.codec.encoded_images import encode
 
 #: What stands in place of a photo in tests of damage.
 DAMAGED = b"no image"
@@ -25,26 +23,18 @@ def photo(number: int) -> bytes:
     """A small JPEG; its size and pixels depend on the number."""
     rng = np.random.default_rng(number)
     small = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
-    file = io.BytesIO()
-    small.resize((60 + number % 7, 50 + number % 5)).save(file, "JPEG")
-    return file.getvalue()
+    return encode(small.resize((60 + number % 7, 50 + number % 5)), "JPEG")
+
+
+def objects(values: list[Any]) -> Any:
+    """A column of any values."""
+    column = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        column[i] = value
+    return column
 
 
 def columns(count: int, *, damaged: tuple[int, ...] = ()) -> dict[str, Any]:
     """A batch as Ray makes it: "id", "bytes" and a further column "name"."""
-    files = np.empty(count, dtype=object)
-    files[:] = [DAMAGED if i in damaged else photo(i) for i in range(count)]
-    return {"id": np.arange(count), "bytes": files, "name": np.array([f"n{i}" for i in range(count)], dtype=object)}
-
-
-class Files:
-    """The photos as a loader's source."""
-
-    def __init__(self, files: Any) -> None:
-        self.files = files
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        return self.files[index], index
+    files = objects([DAMAGED if i in damaged else photo(i) for i in range(count)])
+    return {"id": np.arange(count), "bytes": files, "name": objects([f"n{i}" for i in range(count)])}

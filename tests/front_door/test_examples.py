@@ -1,8 +1,10 @@
-"""examples/inference.py: every caller gets the row of its own image."""
+"""The programs of examples/: each one runs; callers of inference.py get the rows of their own images."""
 
 from __future__ import annotations
 
-import importlib.util
+import re
+import runpy
+import sys
 import threading
 from pathlib import Path
 
@@ -14,12 +16,35 @@ import cuaug
 from cuaug import transforms as T
 from tests.support.codec.encoded_images import encode
 
-_spec = importlib.util.spec_from_file_location("inference", Path(__file__).parents[2] / "examples" / "inference.py")
-assert _spec is not None and _spec.loader is not None
-inference = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(inference)
-Batcher, main = inference.Batcher, inference.main
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PORTS = sorted(path.stem for path in (EXAMPLES / "ports").glob("*.py") if path.stem != "pictures")
 
+
+@pytest.mark.parametrize("name", PORTS)
+def test_ports(name, monkeypatch, capsys):
+    """They check their own results."""
+    assert len(PORTS) >= 9
+    monkeypatch.syspath_prepend(EXAMPLES / "ports")
+    runpy.run_path(str(EXAMPLES / "ports" / f"{name}.py"), run_name="__main__")
+    assert "(" in capsys.readouterr().out  # shapes
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_video_example_tells_directions(tmp_path, monkeypatch, capsys):
+    """It learns what no single frame shows."""
+    monkeypatch.setattr(sys, "argv", ["video.py", "--data", str(tmp_path)])
+    runpy.run_path(str(EXAMPLES / "video.py"), run_name="__main__")
+    text = capsys.readouterr().out
+    accuracies = [int(share) for share in re.findall(r"epoch \d+: (\d+)% of the validation clips", text)]
+    assert len(accuracies) == 8 and accuracies[-1] > 90
+    assert "per clip" in text and "decoded by: video " in text
+
+
+# --- inference.py -----------------------------------------------------------------------------------------------------
+
+INFERENCE = runpy.run_path(str(EXAMPLES / "inference.py"))
+Batcher, main = INFERENCE["Batcher"], INFERENCE["main"]
 CHAIN = T.Compose([T.Resize((8, 8))])
 
 
@@ -75,7 +100,7 @@ def test_a_models_error_reaches_the_callers():
         answer.result()
 
 
-def test_the_program(tmp_path, capsys):
+def test_the_program_of_inference(tmp_path, capsys):
     (tmp_path / "a.png").write_bytes(picture(3))
     (tmp_path / "b.png").write_bytes(b"text")
     main([str(tmp_path / "a.png"), str(tmp_path / "b.png")])
