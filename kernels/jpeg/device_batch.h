@@ -50,7 +50,7 @@ class DeviceBatch {
     // Returns the offset of `bytes` bytes in the batch's memory, for an image that another decoder decodes. -1 if they do
     // not fit, or the image's share is taken: it has changed after its data were to be copied.
     int64_t reserve_whole(int64_t number, int64_t bytes) {
-        return is_begun[size_t(number)] && jpegs.get()[number].has_memory ? -1 : reserve(bytes);
+        return is_begun[size_t(number)] && jpegs[number].has_memory ? -1 : reserve(bytes);
     }
 
     // Adds image `number`. False if the kernels do not decode it.
@@ -118,7 +118,7 @@ class DeviceBatch {
     // device memory. places [5]: offset and bytes of the data in the upload; offset and bytes of the segments; whether
     // these are in the memory for scans.
     void make_resident(int64_t number, ResidentJpeg& resident, int64_t* places) const {
-        const DeviceJpeg& jpeg = jpegs.get()[number];
+        const DeviceJpeg& jpeg = jpegs[number];
         resident = {jpeg.image, jpeg.definitions, jpeg.frame};
         places[0] = jpeg.data_at, places[1] = jpeg.image.data_size + DATA_PADDING;
         places[2] = jpeg.segments_at, places[3] = segment_count(resident) * int64_t(sizeof(JpegSegment));
@@ -140,7 +140,7 @@ class DeviceBatch {
         JpegLaunch launch = {};
         for (size_t i = 0; i < is_begun.size(); ++i) {
             if (!is_added(i)) continue;
-            DeviceJpeg& jpeg = jpegs.get()[i];
+            DeviceJpeg& jpeg = jpegs[i];
             ++launch.images;
             launch.blocks += jpeg.blocks(), launch.tiles += jpeg.tiles();
             jpeg.samples_at = launch.sample_bytes;
@@ -179,7 +179,7 @@ class DeviceBatch {
         for (size_t i = 0; i < is_begun.size(); ++i) {
             targets[i] = 0;
             if (!is_added(i)) continue;
-            const DeviceJpeg& jpeg = jpegs.get()[i];
+            const DeviceJpeg& jpeg = jpegs[i];
             targets[i] = addresses.targets + uint64_t(jpeg.target_at);
             image->data = jpeg.image.data, image->segments = jpeg.image.segments;
             if (!jpeg.is_resident) {
@@ -209,15 +209,15 @@ class DeviceBatch {
     void keep(const uint8_t* segments, const int32_t* statuses, JpegIndex& index) const {
         static thread_local EntryPoints points;
         for (size_t i = 0; i < is_begun.size(); ++i) {
-            if (!is_added(i) || !jpegs.get()[i].is_scanned) continue;
-            const DeviceJpeg& jpeg = jpegs.get()[i];
-            const bool is_added = index.add(jpeg.key, jpeg.frame, jpeg.scan.distance, points, [&](EntryPoints& its) {
+            if (!is_added(i) || !jpegs[i].is_scanned) continue;
+            const DeviceJpeg& jpeg = jpegs[i];
+            const bool is_new = index.add(jpeg.key, jpeg.frame, jpeg.scan.distance, points, [&](EntryPoints& its) {
                 if (statuses[i] != JPEG_FINE)
                     return build_points(jpeg.frame, jpeg.definitions, memory + jpeg.data_at, jpeg.image.data_size, its);
                 list_points(jpeg.frame, reinterpret_cast<const JpegSegment*>(segments + jpeg.segments_at), its);
                 return true;
             });
-            if (is_added) remember(jpeg, index);
+            if (is_new) remember(jpeg, index);
         }
     }
 
@@ -232,7 +232,7 @@ class DeviceBatch {
         return *new (jpegs.get() + number) DeviceJpeg();
     }
 
-    bool is_added(size_t number) const { return is_begun[number] && jpegs.get()[number].is_added; }
+    bool is_added(size_t number) const { return is_begun[number] && jpegs[number].is_added; }
 
     void write_tables() const {
         auto* image = reinterpret_cast<JpegImage*>(memory + prepared.images_at);
@@ -242,7 +242,7 @@ class DeviceBatch {
         int number = 0;
         for (size_t i = 0; i < is_begun.size(); ++i) {
             if (!is_added(i)) continue;
-            const DeviceJpeg& jpeg = jpegs.get()[i];
+            const DeviceJpeg& jpeg = jpegs[i];
             *image = jpeg.image;
             if (jpeg.is_scanned) *scan++ = jpeg.scan;
             for (int64_t first = 0; first < jpeg.lanes; first += DECODE_THREADS)
@@ -354,8 +354,8 @@ class DeviceBatch {
         return numbers.back();
     }
 
-    const std::unique_ptr<DeviceJpeg, Free> jpegs;  // [images]; each begins in the thread that adds it
-    std::vector<uint8_t> is_begun;                  // [images]
+    const std::unique_ptr<DeviceJpeg[], Free> jpegs;  // [images]; each begins in the thread that adds it
+    std::vector<uint8_t> is_begun;                    // [images]
     uint8_t* const memory;
     const int64_t capacity;
     const Options options;

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from cuaug import Batch
 from cuaug.batch import each_tensor
@@ -18,8 +20,13 @@ def assert_same_batches(got: Iterable[Batch], want: Iterable[Batch]) -> None:
             torch.testing.assert_close(image.cpu(), expected.cpu(), **exact, check_stride=True)
         assert one.digest == other.digest
         assert one.indices.equal(other.indices) and one.valid.equal(other.valid)
-        if isinstance(other.labels, torch.Tensor):
-            assert one.labels.cpu().equal(other.labels)
+        assert _on_cpu(one.labels) == _on_cpu(other.labels)
         if other.clips is not None:
             assert one.clips.numbers.equal(other.clips.numbers)
             assert one.clips.timestamps.equal(other.clips.timestamps)
+
+
+def _on_cpu(labels: Any) -> tuple[list[Any], Any]:
+    """The leaves of labels, and their structure; tensors as lists."""
+    leaves, structure = tree_flatten(labels)
+    return [(leaf.dtype, leaf.tolist()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure
